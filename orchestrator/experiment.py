@@ -34,7 +34,9 @@ class _AllFaultsAtOnce(type):
             for name in given
             if name not in known
         ]
-        faults += [f"Experiment needs the field {name}" for name in ("name", "train", "objective") if name not in given]
+        faults += [
+            f"Experiment needs the field {name}" for name in ("name", "train", "objective") if name not in given
+        ]
         try:
             experiment = super().__call__(**{name: value for name, value in given.items() if name in known})
         except ExperimentError as error:
@@ -63,6 +65,7 @@ class Experiment(metaclass=_AllFaultsAtOnce):
         isolation: "group": trials share warm processes; "process": every trial gets fresh ones.
         on_divergence: whether a trial whose metrics become NaN or infinite goes on ("continue") or ends ("stop").
         keep_checkpoints: "best_and_last", "last", "all" or "none".
+        sync_timeout_s: how far apart the workers of one trial may reach a report, an epoch or the end.
 
     Raises:
         ExperimentError: lists all faults.
@@ -81,6 +84,7 @@ class Experiment(metaclass=_AllFaultsAtOnce):
     isolation: str = "group"
     on_divergence: str = "continue"
     keep_checkpoints: str = "best_and_last"
+    sync_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
         faults = list(self._faults())
@@ -105,11 +109,13 @@ class Experiment(metaclass=_AllFaultsAtOnce):
                 yield f"{name} = {value!r} is not allowed{guess}; allowed: {', '.join(allowed)}"
         if self.target is not None and not _is_number(self.target):
             yield f"target = {self.target!r} is not allowed: a finite number"
+        if not _is_number(self.sync_timeout_s) or self.sync_timeout_s <= 0:
+            yield f"sync_timeout_s = {self.sync_timeout_s!r} is not allowed: seconds, more than 0"
         for name in ("config", "sweep"):
             if not isinstance(getattr(self, name), Mapping):
                 yield f"{name} = {getattr(self, name)!r} is not allowed: a dict"
             else:
-                yield from config_faults(getattr(self, name)) if name == "config" else sweep_faults(self.sweep)
+                yield from (config_faults(getattr(self, name)) if name == "config" else sweep_faults(self.sweep))
 
 
 def config_faults(config: Mapping[str, Any]) -> Iterator[str]:

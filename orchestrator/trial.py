@@ -59,7 +59,7 @@ class Rules:
     keep_checkpoints: str = "best_and_last"
     on_divergence: str = "continue"
     lockstep: bool = False
-    sync_timeout_s: float = 30.0
+    sync_timeout_s: float = 60.0
     swept: tuple[str, ...] = ()
 
 

@@ -1,0 +1,193 @@
+"""The fleet on Ray: one queue on the driver's node, and worker groups that start and end on demand."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from orchestrator.decide.group_life import DemandView, End, GiveUp, LifeLimits, Start, decide
+from orchestrator.decide.retry import FAILED_STARTS, Cause
+from orchestrator.devices import DeviceShape, Node
+from orchestrator.fleet.base import Fleet
+from orchestrator.fleet.messages import View
+from orchestrator.fleet.queue import TrialQueue
+from orchestrator.fleet.worker import WorkerSettings
+from orchestrator.fleet.worker_group import WorkerGroup
+from orchestrator.results import Event, TrialStatus
+from orchestrator.trial import Rules, Trial
+
+_LOOK_EVERY_S = 0.2
+_CALL_TIMEOUT_S = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetSettings:
+    """What the groups of a sweep have in common. `folder` is the experiment's folder where every node sees it
+    at the same path, else None and `environment` (Ray's runtime environment) brings a copy. `wait_for_nodes_s`:
+    how long a group may wait for its devices."""
+
+    directory: str
+    file: str
+    folder: str | None
+    name: str
+    rules: Rules
+    environment: dict[str, Any] | None = None
+    one_trial_a_group: bool = False
+    life: LifeLimits = field(default_factory=LifeLimits)
+    start_timeout_s: float = 300.0
+
+
+class RayFleet(Fleet):
+    """See the module. `expected` are the shapes of the trials to come: a group of the first starts at once, and
+    accelerators among them keep their cores free. `note` is told what the groups do; a thread calls it."""
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        nodes: Sequence[Node],
+        expected: Sequence[DeviceShape],
+        note: Callable[[str], None],
+    ) -> None:
+        self._settings, self._nodes, self._expected, self._note = settings, nodes, tuple(expected), note
+        self._home = ray.get_runtime_context().get_node_id()
+        self.queue = (
+            ray.remote(TrialQueue)
+            .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(self._home, soft=False))
+            .remote(settings.rules, settings.directory)
+        )
+        self._groups: dict[str, WorkerGroup] = {}
+        self._started: dict[str, float] = {}
+        self._numbers = itertools.count(1)
+        self._acknowledged = 0
+        self._leftover: list[Event] | None = None  # what happened until the queue was closed
+        self._last_gone = ""
+        self._closing = threading.Event()
+        self._failure: BaseException | None = None
+        self._steward = threading.Thread(target=self._look_after_groups, name="group-steward", daemon=True)
+        self._steward.start()
+
+    def expect_proxies(self, number: int) -> None:
+        """See `TrialQueue.expect`."""
+        self._call(self.queue.expect.remote(number))
+
+    def submit(self, trial: Trial) -> None:
+        self._call(self.queue.submit.remote(trial))
+
+    def events(self, timeout_s: float) -> list[Event]:
+        if self._leftover is not None:
+            events, self._leftover = self._leftover, []
+            return events
+        if self._failure is not None:
+            raise RuntimeError("the worker groups are no longer looked after") from self._failure
+        call = self.queue.events.remote(self._acknowledged, timeout_s)
+        self._acknowledged, events = ray.get(call, timeout=timeout_s + _CALL_TIMEOUT_S)
+        return events
+
+    def stop(self, trial_id: str, status: TrialStatus, reason: str) -> None:
+        self._call(self.queue.stop.remote(trial_id, status, reason))
+
+    def stop_all(self, status: TrialStatus, reason: str) -> None:
+        """End every trial, also those that are submitted later."""
+        self._call(self.queue.close.remote(status, reason))
+
+    def close(self, grace_s: float) -> None:
+        limit = time.monotonic() + grace_s
+        self.stop_all(TrialStatus.CANCELLED, "the sweep was stopped")
+        while not self._call(self.queue.is_idle.remote()) and time.monotonic() < limit:
+            time.sleep(_LOOK_EVERY_S)
+        self._closing.set()
+        self._steward.join(timeout=_CALL_TIMEOUT_S)
+        for group in list(self._groups.values()):
+            group.kill()
+            self._forget(group, None, "the sweep has ended")
+        self._leftover = self.events(0)
+        ray.kill(self.queue)
+
+    # --- the steward's thread --------------------------------------------------------------------------------
+
+    def _look_after_groups(self) -> None:
+        try:
+            while not self._closing.wait(_LOOK_EVERY_S):
+                self._see_who_is_gone()
+                self._act(self._call(self.queue.view.remote()))
+        except BaseException as error:  # noqa: BLE001 (shown by events(), in the driver's thread)
+            self._failure = error
+
+    def _see_who_is_gone(self) -> None:
+        for group in list(self._groups.values()):
+            if gone := group.gone():
+                self._forget(group, gone.cause, gone.detail)
+
+    def _act(self, view: View) -> None:
+        for group_id, reason in view.broken.items():
+            if group := self._groups.get(group_id):
+                group.kill()
+                self._forget(group, Cause.OUT_OF_STEP, reason)
+        late = [
+            id for id, since in self._started.items() if time.monotonic() - since > self._settings.start_timeout_s
+        ]
+        joined = {group.id for group in view.groups if group.state != "starting"}
+        for group_id in late:
+            group = self._groups[group_id]
+            if group_id not in joined:
+                group.kill()
+                waited = f"its devices were not there within {self._settings.start_timeout_s:g} s"
+                self._forget(group, Cause.GROUP_FAILED, waited)
+        for group_id in joined:
+            self._started.pop(group_id, None)
+        for action in decide(self._demands(view), view.groups, self._nodes, self._settings.life, self._expected):
+            if isinstance(action, Start):
+                self._start(action.shape)
+            elif isinstance(action, End):
+                self._note(f"worker group {action.group} ends: {action.reason}")
+                self._call(self.queue.end_group.remote(action.group))
+            elif isinstance(action, GiveUp):
+                reason = f"{FAILED_STARTS} worker groups in a row ended no trial; the last: {self._last_gone}"
+                self._call(self.queue.fail_waiting.remote(action.shape, reason))
+
+    def _demands(self, view: View) -> list[DemandView]:
+        """Before the first trial is there, the group that it will need starts already."""
+        if view.demands or view.groups or not self._expected:
+            return list(view.demands)
+        return [DemandView(shape=self._expected[0], waiting=1)]
+
+    def _start(self, shape: DeviceShape) -> None:
+        group_id = f"g{next(self._numbers)}"
+        settings = WorkerSettings(
+            queue=self.queue,
+            group=group_id,
+            shape=shape,
+            file=self._settings.file,
+            folder=self._settings.folder,
+            name=self._settings.name,
+            trials=1 if self._settings.one_trial_a_group else None,
+        )
+        self._call(self.queue.open_group.remote(group_id, shape))
+        self._groups[group_id] = WorkerGroup(settings, self._home, self._settings.environment)
+        self._started[group_id] = time.monotonic()
+        self._note(f"worker group {group_id} starts: {shape}")
+
+    def _forget(self, group: WorkerGroup, cause: Cause | None, detail: str) -> None:
+        del self._groups[group.id]
+        self._started.pop(group.id, None)
+        if cause is not None:
+            self._last_gone = detail
+            self._note(f"worker group {group.id} is gone: {detail}")
+        self._call(self.queue.group_gone.remote(group.id, cause, detail))
+
+    def _call(self, call: Any) -> Any:
+        try:
+            return ray.get(call, timeout=_CALL_TIMEOUT_S)
+        except GetTimeoutError as error:
+            raise RuntimeError(f"the trial queue did not answer within {_CALL_TIMEOUT_S:g} s") from error

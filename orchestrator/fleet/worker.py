@@ -1,0 +1,118 @@
+"""The loop of a worker: join the group, then take trials from the queue until it is told to leave.
+
+Runs inside Ray Train, on every rank of a worker group.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from orchestrator.channel import Channel, Decision
+from orchestrator.devices import DeviceShape
+from orchestrator.fleet.messages import Leave
+from orchestrator.fleet.trial_runner import process_facts, run_trial
+from orchestrator.frameworks import Framework, WorkerFacts, create_framework
+from orchestrator.loader import load_in_worker
+from orchestrator.results import Ended
+from orchestrator.trial import Lease
+
+_CALL_TIMEOUT_S = 120.0  # of a call that the queue answers within ASK_AGAIN_S: the queue or its node is gone
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings:
+    """What a group is started with. `folder` is the experiment's folder where it lies at the same path on every
+    node; None where Ray sent a copy, which then is the current directory. `trials` limits a group's life."""
+
+    queue: Any
+    group: str
+    shape: DeviceShape
+    file: str
+    folder: str | None
+    name: str
+    trials: int | None = None
+
+
+class QueueChannel(Channel):
+    """A worker's line to the queue, for one attempt at a trial."""
+
+    def __init__(self, queue: Any, lease: Lease, rank: int) -> None:
+        self._queue, self._rank = queue, rank
+        self._attempt = (lease.trial.id, lease.attempt)
+        self._patience_s = None if lease.rules.lockstep else _CALL_TIMEOUT_S
+
+    def report(self, number: int, epoch: int, metrics: Mapping[str, float], checkpoint: str | None) -> Decision:
+        call = self._queue.report.remote(*self._attempt, number, epoch, metrics, checkpoint)
+        return ray.get(call, timeout=self._patience_s)
+
+    def follow(self, number: int) -> Decision:
+        return ray.get(self._queue.follow.remote(*self._attempt, number, self._rank))
+
+    def boundary(self, epoch: int, stopped: bool) -> bool:
+        return ray.get(self._queue.boundary.remote(*self._attempt, epoch, self._rank, stopped))
+
+    def log(self, values: list[tuple[str, float, int, float]]) -> None:
+        self._queue.log.remote(*self._attempt, tuple(values))
+
+
+def worker_loop(settings: WorkerSettings, rank: int, workers: int, local_rank: int) -> None:
+    """Everything that a worker does in its life.
+
+    Raises:
+        RuntimeError: the group does not reduce over its workers.
+    """
+    shape, queue = settings.shape, settings.queue
+    facts = WorkerFacts(
+        device_type=shape.device,
+        rank=rank,
+        workers=workers,
+        cpus=shape.cpus_per_worker,
+        device_index=_device_index(local_rank),
+    )
+    framework = create_framework(shape.framework, shape.device)
+    framework.start(facts)
+    file = Path(settings.folder or os.getcwd()) / settings.file
+    loaded = load_in_worker(file, settings.name)
+    _check_sum_of_ranks(framework, rank, workers)
+    node = ray.get_runtime_context().get_node_id()
+    ray.get(queue.join.remote(settings.group, rank, node, _facts(framework, shape)), timeout=_CALL_TIMEOUT_S)
+
+    turn = 0
+    while settings.trials is None or turn < settings.trials:
+        try:
+            lease = ray.get(queue.lease.remote(settings.group, turn, rank), timeout=_CALL_TIMEOUT_S)
+        except Leave:
+            return
+        if lease is None:
+            continue
+        ended = run_trial(lease, QueueChannel(queue, lease, rank), framework, facts, loaded)
+        _finish(settings, lease, rank, ended)
+        turn += 1
+
+
+def _finish(settings: WorkerSettings, lease: Lease, rank: int, ended: Ended) -> None:
+    call = settings.queue.finish.remote(settings.group, lease.attempt, rank, ended)
+    ray.get(call, timeout=_CALL_TIMEOUT_S)
+
+
+def _device_index(local_rank: int) -> int:
+    """Which of the visible accelerators is this worker's: Ray Train shows a worker those of its neighbours too."""
+    mine = [str(name) for name in ray.get_gpu_ids()]
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return visible.index(mine[0]) if len(mine) == 1 and mine[0] in visible else local_rank
+
+
+def _check_sum_of_ranks(framework: Framework, rank: int, workers: int) -> None:
+    found, right = framework.sum_over_workers(rank), workers * (workers - 1) // 2
+    if found != right:
+        raise RuntimeError(f"the workers do not reduce: the sum of ranks is {found}, should be {right}")
+
+
+def _facts(framework: Framework, shape: DeviceShape) -> dict[str, str]:
+    return {**process_facts(framework, shape), "device.emulated": "false"}
