@@ -1,13 +1,13 @@
 """A multilayer perceptron on handwritten digits: which precision and batch size, on which device?"""
 
 import torch
+from ray import tune
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from orchestrator import Experiment, Run
-from ray import tune
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
@@ -37,11 +37,12 @@ def train(run: Run) -> None:
             run.step(loss, optimizer)
 
         model.eval()
-        correct = 0
+        correct = rows = 0
         with torch.no_grad(), run.autocast():
             for inputs, targets in run.loader(validation_set, train=False):
-                correct += (model(inputs).argmax(dim=1) == targets).sum()
-        ...
+                correct += (model(inputs).argmax(dim=1) == targets).sum().item()
+                rows += len(targets)
+        run.report(val_accuracy=run.average(correct / rows, rows), train_loss=loss)
 
 
 experiment = Experiment(

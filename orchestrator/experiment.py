@@ -158,6 +158,15 @@ def is_domain(value: Any) -> bool:
     return hasattr(value, "sample") and type(value).__module__.startswith("ray.tune.")
 
 
+def swept_names(sweep: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The names of the settings that a search space varies, dotted where they are nested."""
+    for name, domain in sweep.items():
+        if isinstance(domain, Mapping) and not is_domain(domain):
+            yield from swept_names(domain, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
 def categories(domain: Any) -> list[Any] | None:
     """The values of a grid or of `tune.choice`, else None."""
     if isinstance(domain, Mapping):

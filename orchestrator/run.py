@@ -27,10 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(sys.argv[1:] if argv is None else argv)
     except UserError as error:
         for fault in error.faults:
-            print(mask(f"error: {fault}"), file=sys.stderr)
+            print(mask(f"error: {fault}").replace("\n", "\n  "), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("interrupted before anything was started", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
 
 

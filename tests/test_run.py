@@ -96,6 +96,14 @@ def test_nothing_is_left_behind_by_a_refused_command(file):
     assert [path.name for path in file.parent.iterdir() if path.name != "__pycache__"] == ["two.py"]
 
 
+def test_what_the_file_prints_stays_out_of_a_summary_on_standard_output(file):
+    file.write_text(f"print('loading')\n{TWO}")
+    done = command(f"{file}:one", "--set", "lrr=1", "--json", "-", cwd=file.parent)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "loading" in done.stderr
+
+
 def test_the_console_script_knows_its_commands(tmp_path):
     assert "run" in command(cwd=tmp_path, module="orchestrator").stdout
     done = command("rn", cwd=tmp_path, module="orchestrator")

@@ -22,7 +22,5 @@ def parse_device(name: str) -> tuple[str, str | None]:
     if kind not in DEVICE_TYPES:
         allowed = ", ".join(["any", "each", *DEVICE_TYPES])
         guess = nearest(kind, DEVICE_TYPES)
-        raise ValueError(
-            f"device = {name!r} does not exist{guess}; allowed: {allowed}, or narrower: gpu:H100"
-        )
+        raise ValueError(f"device = {name!r} does not exist{guess}; allowed: {allowed}, or narrower: gpu:H100")
     return kind, model or None

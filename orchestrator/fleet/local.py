@@ -34,7 +34,8 @@ class LocalFleet(Fleet):
     ) -> None:
         """`directory` is the sweep's folder. `decide` is asked after each report whether the trial scheduler
         would stop the trial."""
-        self._loaded, self._rules, self._directory, self._decide = loaded, rules, directory, decide
+        self._loaded, self._rules, self._decide = loaded, rules, decide
+        self._directory = directory.absolute()
         self._waiting: dict[str, Trial] = {}
         self._happened: deque[Event] = deque()
         self._frameworks: dict[str, Framework] = {}

@@ -135,6 +135,13 @@ class TrialQueue:
             raise Leave
         return found
 
+    async def finish_and_lease(
+        self, group_id: str, attempt: int, rank: int, end: Ended, turn: int
+    ) -> Lease | None:
+        """`finish` and the first `lease` of the next turn in one call."""
+        await self.finish(group_id, attempt, rank, end)
+        return await self.lease(group_id, turn, rank)
+
     async def report(
         self,
         trial_id: str,

@@ -119,11 +119,12 @@ class _Attempt:
             return
         try:
             self._train(session)
-        finally:
-            try:
-                session.close()
-            except Exception as error:  # noqa: BLE001 - as above
-                self._unclean.append(f"the device could not be cleared: {error}")
+        except Exception as error:  # noqa: BLE001 - as above: a fault on the device may show only after `train`
+            self._judge(error)
+        try:
+            session.close()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._unclean.append(f"the device could not be cleared: {error}")
 
     def _train(self, session: Session) -> None:
         run = Run(session, self._line, self._lease, self._worker)
@@ -131,16 +132,13 @@ class _Attempt:
             self._loaded.experiment.train(run)
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises ends its trial alone
             self._judge(error)
-        try:
-            run.flush()
-            self._facts = session.facts()
-            self.measured |= session.measured()
-        except Exception as error:  # noqa: BLE001 - a fault on the device may only show now
-            self._judge(error)
         self._checkpoint = run.best_checkpoint or run.last_checkpoint
-        self._unread = tuple(run.unread())
+        self._unread = run.unread()
         if run.diverged_at is not None:
             self._facts["diverged_at"] = str(run.diverged_at)
+        run.flush()
+        self._facts |= session.facts()
+        self.measured |= session.measured()
         if self._status is TrialStatus.FINISHED:
             self._judge_reports()
 
@@ -221,7 +219,7 @@ class _Line(Channel):
 
     def boundary(self, epoch: int, stopped: bool) -> bool:
         ends = self._channel.boundary(epoch, stopped)
-        self.told_to_stop |= ends
+        self.told_to_stop |= ends and not stopped
         return ends
 
     def log(self, values: list[tuple[str, float, int, float]]) -> None:

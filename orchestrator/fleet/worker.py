@@ -5,8 +5,9 @@ Runs inside Ray Train, on every rank of a worker group.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,22 +84,32 @@ def worker_loop(settings: WorkerSettings, rank: int, workers: int, local_rank: i
     node = ray.get_runtime_context().get_node_id()
     ray.get(queue.join.remote(settings.group, rank, node, _facts(framework, shape)), timeout=_CALL_TIMEOUT_S)
 
-    turn = 0
-    while settings.trials is None or turn < settings.trials:
-        try:
-            lease = ray.get(queue.lease.remote(settings.group, turn, rank), timeout=_CALL_TIMEOUT_S)
-        except Leave:
-            return
+    with contextlib.suppress(Leave):
+        _work(
+            settings,
+            rank,
+            lambda lease: run_trial(lease, QueueChannel(queue, lease, rank), framework, facts, loaded),
+        )
+
+
+def _work(settings: WorkerSettings, rank: int, run: Callable[[Lease], Ended]) -> None:
+    """Take trials one after the other, until there is to be none any more.
+
+    Raises:
+        Leave: the group is to end.
+    """
+    queue, group, turn = settings.queue, settings.group, 0
+    call = queue.lease.remote(group, turn, rank)
+    while True:
+        lease = ray.get(call, timeout=_CALL_TIMEOUT_S)
         if lease is None:
+            call = queue.lease.remote(group, turn, rank)
             continue
-        ended = run_trial(lease, QueueChannel(queue, lease, rank), framework, facts, loaded)
-        _finish(settings, lease, rank, ended)
-        turn += 1
-
-
-def _finish(settings: WorkerSettings, lease: Lease, rank: int, ended: Ended) -> None:
-    call = settings.queue.finish.remote(settings.group, lease.attempt, rank, ended)
-    ray.get(call, timeout=_CALL_TIMEOUT_S)
+        ended, turn = run(lease), turn + 1
+        if turn == settings.trials:
+            ray.get(queue.finish.remote(group, lease.attempt, rank, ended), timeout=_CALL_TIMEOUT_S)
+            return
+        call = queue.finish_and_lease.remote(group, lease.attempt, rank, ended, turn)
 
 
 def _device_index(local_rank: int) -> int:

@@ -42,9 +42,7 @@ class Session(ABC):
         """Place and wrap models, keep optimizers and schedules, restore all of them from `checkpoint`."""
 
     @abstractmethod
-    def loader(
-        self, dataset: Any, *, shuffle: bool, train: bool, epoch: Any, **options: Any
-    ) -> Iterable[Any]:
+    def loader(self, dataset: Any, *, shuffle: bool, train: bool, epoch: Any, **options: Any) -> Iterable[Any]:
         """Batches of this worker on its device. `epoch()` gives the epoch that seeds the shuffling."""
 
     @abstractmethod

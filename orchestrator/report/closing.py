@@ -32,7 +32,7 @@ def closing(ledger: Ledger, ending: Ending, *, limit: int, width: int) -> Iterat
     if hidden:
         yield Text(f"{plural(hidden, 'more trial')}: -v shows all, and so does summary.json", style="dim")
     yield from left_out(ledger.left_out)
-    yield from _lines({row.id: row.error for row in ledger.rows if row.error}, "red")
+    yield from _lines({row.id: row.fault for row in ledger.rows if row.fault}, "red")
     diverged = {row.id: f"diverged at epoch {row.diverged_at}" for row in ledger.rows if row.diverged_at}
     yield from _lines(diverged, "yellow")
     restarted = {row.id: "restarted: " + "; ".join(row.restarts) for row in ledger.rows if row.restarts}

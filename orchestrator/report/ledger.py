@@ -68,6 +68,11 @@ class Row:
     checkpoint: str | None = None
     unread: tuple[str, ...] = ()
 
+    @property
+    def fault(self) -> str | None:
+        """The error, unless somebody wanted the trial to end."""
+        return None if self.status is TrialStatus.CANCELLED else self.error
+
 
 class Ledger:
     """One row a trial, in the order in which the trials were added. Does no input or output."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from typing import Any
 from orchestrator.masking import mask, mask_settings
 from orchestrator.options import STANDARD_OUTPUT
 from orchestrator.report.ending import Ending
-from orchestrator.report.ledger import Ledger, Row
+from orchestrator.report.ledger import Device, Ledger, Row
 from orchestrator.results import jsonable
-from orchestrator.trial import Refused
+from orchestrator.trial import Placement, Refused, Trial
 
 
 def summary(ledger: Ledger, ending: Ending) -> dict[str, Any]:
@@ -65,6 +65,40 @@ def excluded(refused: Refused) -> dict[str, Any]:
 
 def _masked(text: str | None) -> str | None:
     return None if text is None else mask(text)
+
+
+def plan(experiment: str, trials: Sequence[Trial], refused: Sequence[Refused]) -> dict[str, Any]:
+    """What `--plan` shows: trials with their possible places, best first, and what does not run and why."""
+    infeasible = [one for one in refused if one.status is not None]
+    left_out = [one for one in refused if one.status is None]
+    return {
+        "experiment": experiment,
+        "counts": {"trials": len(trials), "excluded": len(left_out), "infeasible": len(infeasible)},
+        "trials": [
+            {
+                "id": trial.id,
+                "config": mask_settings(trial.config),
+                "placements": [_place(trial, placement) for placement in trial.placements],
+            }
+            for trial in trials
+        ],
+        "excluded": [excluded(one) for one in left_out],
+        "infeasible": [{"id": one.id, **excluded(one)} for one in infeasible],
+    }
+
+
+def _place(trial: Trial, placement: Placement) -> dict[str, Any]:
+    shape = placement.shape
+    return {
+        "device": asdict(Device(type=shape.device, model=shape.model, count=shape.devices)),
+        "precision": placement.precision,
+        "workers": shape.workers,
+        "cpus_per_worker": shape.cpus_per_worker,
+        "batch_size": {
+            "global": trial.config["batch_size"],
+            "per_worker": trial.config["batch_size"] // shape.workers,
+        },
+    }
 
 
 def as_json(record: Mapping[str, Any]) -> str:

@@ -76,7 +76,7 @@ def open_console(options: Options) -> Console:
         color_system="auto" if terminal else None,
         width=None if terminal else _WIDTH_OF_FILES,
     )
-    live = terminal and options.verbosity != Verbosity.QUIET
+    live = terminal and options.verbosity != Verbosity.QUIET and not options.debug  # a debugger needs the terminal
     return LiveConsole(output, options.verbosity) if live else PlainConsole(output, options.verbosity)
 
 
@@ -109,8 +109,8 @@ class PlainConsole(Console):
         row = ledger.row(event.trial_id)
         if text := self._change(event, row, ledger):
             self._line(text)
-        if isinstance(event, Ended) and event.error:
-            self._error(row)
+        if isinstance(event, Ended) and row.fault:
+            self._error(row.id, row.fault)
 
     def _change(self, event: Event, row: Row, ledger: Ledger) -> str | None:
         match event:
@@ -131,15 +131,14 @@ class PlainConsole(Console):
                 return f"{_clock(event)} trial {row.id} epoch {event.epoch}  {metrics}"
         return None
 
-    def _error(self, row: Row) -> None:
+    def _error(self, trial_id: str, error: str) -> None:
         """A trial's error in full the first time, afterwards by the trial that had it first."""
-        error = row.error or ""
-        first = self._first_with.setdefault(error, row.id)
-        if first == row.id:
-            text = "\n".join(f"  {line}" for line in f"error in trial {row.id}: {error}".splitlines())
+        first = self._first_with.setdefault(error, trial_id)
+        if first == trial_id:
+            text = "\n".join(f"  {line}" for line in f"error in trial {trial_id}: {error}".splitlines())
             self._print(Text(mask(text), style="red"))
         else:
-            self._print(Text(f"  the same error as trial {first}", style="red"))
+            self._print(Text(f"  trial {trial_id} has the same error as trial {first}", style="red"))
 
     def final(self, ledger: Ledger, ending: Ending) -> None:
         limit = len(ledger.rows) if self._verbosity == Verbosity.VERBOSE else _ROWS_AT_THE_END
@@ -149,6 +148,7 @@ class PlainConsole(Console):
     def plan_only(self, trials: Sequence[Trial], refused: Sequence[Refused], swept: Sequence[str]) -> None:
         if trials:
             self._print(tables.plan(trials, swept))
+            self._print(Text())
         for part in left_out(refused):
             self._print(part)
         infeasible = sum(one.status is not None for one in refused)
@@ -199,8 +199,8 @@ class LiveConsole(PlainConsole):
             self._waiting_for = ""
         if self._verbosity == Verbosity.VERBOSE or isinstance(event, Restarted):
             super().event(event, ledger)
-        elif isinstance(event, Ended) and event.error:
-            self._error(ledger.row(event.trial_id))
+        elif isinstance(event, Ended) and (fault := ledger.row(event.trial_id).fault):
+            self._error(event.trial_id, fault)
 
     def final(self, ledger: Ledger, ending: Ending) -> None:
         self.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator.decide.placement import PlacementRules
 from orchestrator.devices import Node
 from orchestrator.errors import ExperimentError, StorageError, UserError
-from orchestrator.experiment import Experiment
+from orchestrator.experiment import Experiment, swept_names
 from orchestrator.loader import LoadedExperiment, unsendable
 from orchestrator.options import Options
 from orchestrator.sweep.plan import Draws, Planner
@@ -91,7 +91,7 @@ def prepare(options: Options, loaded: LoadedExperiment, nodes: list[Node]) -> Pr
             on_divergence=experiment.on_divergence,
             lockstep=options.scheduler != "none",
             sync_timeout_s=experiment.sync_timeout_s,
-            swept=tuple(experiment.sweep),
+            swept=(*swept_names(experiment.sweep), *(["seed"] if options.repeat > 1 else [])),
         ),
     )
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.options import STANDARD_OUTPUT, Options
+from orchestrator.options import Options
 from orchestrator.report import summary as summaries
 from orchestrator.report.answer import answer
 from orchestrator.report.ending import Ending
@@ -47,6 +47,7 @@ class Recorder:
             self._trials[found.id] = found
             return
         self.ledger.refuse(found)
+        self.console.refused(found)
         if found.status is not None and found.id is not None:
             stand_in = Trial(id=found.id, config=found.config, placements=())
             self.tracker.add_trial(stand_in, self._facts_of(stand_in))
@@ -78,11 +79,9 @@ class Recorder:
         )
         record = summaries.summary(self.ledger, ending)
         summaries.write(self.prepared.directory / "summary.json", record)
-        if self.options.json and self.options.json != STANDARD_OUTPUT:
-            summaries.write(Path(self.options.json), record)
         self.console.final(self.ledger, ending)
-        if self.options.json == STANDARD_OUTPUT:
-            print(summaries.as_json(record), end="")
+        if self.options.json:
+            summaries.publish(self.options.json, record)
         return status
 
     def _folder(self, trial_id: str) -> Path:

@@ -12,6 +12,7 @@ from orchestrator.errors import ExperimentError
 from orchestrator.fleet.local import LocalFleet
 from orchestrator.loader import LoadedExperiment
 from orchestrator.options import Options, Verbosity
+from orchestrator.report import summary as summaries
 from orchestrator.report.terminal import open_console
 from orchestrator.results import Ended, SweepStatus
 from orchestrator.sweep.preparation import prepare
@@ -55,6 +56,8 @@ def show_plan(options: Options, loaded: LoadedExperiment) -> int:
     trials = [one for one in found if isinstance(one, Trial)]
     refused = [one for one in found if isinstance(one, Refused)]
     open_console(options).plan_only(trials, refused, prepared.rules.swept)
+    if options.json:
+        summaries.publish(options.json, summaries.plan(prepared.experiment.name, trials, refused))
     if not trials:
         return SweepStatus.NOTHING_PLACED.exit_code
     placeless = any(one.status is not None for one in refused)

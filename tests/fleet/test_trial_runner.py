@@ -57,7 +57,8 @@ class BareSession(Session):
         return False
 
     def progress(self, checkpoint: Path) -> Mapping[str, int]:
-        return {}
+        self._may_fail("progress")
+        return {"epoch": 0}
 
     def facts(self) -> dict[str, str]:
         self._may_fail("facts")
@@ -129,6 +130,7 @@ def run(tmp_path, monkeypatch) -> Iterator[Any]:
         rank: int = 0,
         workers: int = 1,
         directory: Path | None = None,
+        checkpoint: str | None = None,
     ) -> Ended:
         loaded = experiment(tmp_path, text)
         shape = DeviceShape(
@@ -146,6 +148,7 @@ def run(tmp_path, monkeypatch) -> Iterator[Any]:
             attempt=2,
             index=4,
             directory=str(directory or tmp_path / "trials" / "t0001"),
+            checkpoint=checkpoint,
         )
         worker = WorkerFacts(device_type="cpu", rank=rank, workers=workers)
         return run_trial(lease, channel or ListChannel(), framework or BareFramework(), worker, loaded)
@@ -240,8 +243,8 @@ def test_a_trial_that_is_stopped_at_a_report_is_pruned(run, tmp_path):
 
 
 def test_a_trial_that_is_stopped_between_epochs_is_pruned(run):
-    channel = ListChannel(stop_after=0)
-    assert run("for _ in run.epochs():\n    run.report(loss=1)", channel=channel).status is TrialStatus.PRUNED
+    ended = run("for _ in run.epochs():\n    pass", channel=ListChannel(stop_after=0), rank=1, workers=2)
+    assert ended.status is TrialStatus.PRUNED
 
 
 def test_catching_every_exception_does_not_catch_the_stop(run):
@@ -299,6 +302,13 @@ def test_a_session_that_cannot_begin_fails_the_trial(run, tmp_path):
     ended = run("run.report(loss=1)", BareFramework(session=RuntimeError("no such device")))
     assert (ended.status, ended.error) == (TrialStatus.FAILED, "RuntimeError: no such device")
     assert "Traceback" in log_of(tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_read_fails_the_trial_and_the_session_is_closed(run):
+    framework = BareFramework(progress=RuntimeError("cut short"))
+    ended = run("run.report(loss=1)", framework, checkpoint="/checkpoints/3")
+    assert (ended.status, ended.error) == (TrialStatus.FAILED, "RuntimeError: cut short")
+    assert framework.session_of_trial.closed == 1
 
 
 def test_a_device_fault_that_shows_after_train_fails_the_trial(run):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from orchestrator.report.summary import as_json, publish, summary, write
+from orchestrator.report.summary import as_json, plan, publish, summary, write
 from orchestrator.results import TrialStatus
 from orchestrator.tracking.base import TrackingIds
 
@@ -107,3 +107,13 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
     finally:
         os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_the_plan_lists_places_and_what_does_not_run(sweep):
+    sweep.refuse("no library")
+    record = strict(as_json(plan("mlp", [sweep.trial("t1", batch_size=64)], sweep.ledger.left_out)))
+    assert record["counts"] == {"trials": 1, "excluded": 1, "infeasible": 0}
+    place = record["trials"][0]["placements"][0]
+    assert place["device"]["type"] == "cpu"
+    assert place["batch_size"] == {"global": 64, "per_worker": 64}
+    assert record["excluded"][0]["reason"] == "no library"

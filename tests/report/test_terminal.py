@@ -156,44 +156,59 @@ def test_the_plan_shows_every_trial_with_its_place_and_why_others_are_left_out(s
 
 
 @pytest.fixture
-def terminal(monkeypatch):
-    """Standard output is a terminal; calling it closes that and returns what was written there."""
-    leader, follower = pty.openpty()
-    stream = os.fdopen(follower, "w")
-    monkeypatch.setattr("sys.stdout", stream)
+def in_terminal(monkeypatch):
+    """Calls a function while standard output is a terminal; returns its result and what was written."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("CI", raising=False)
-    parts: list[bytes] = []
 
-    def read() -> None:  # a terminal that nobody reads is full after 4 KiB and blocks the writer
-        with contextlib.suppress(OSError):  # the writer has closed
-            while part := os.read(leader, 65536):
-                parts.append(part)
+    def call(function):
+        leader, follower = pty.openpty()
+        parts: list[bytes] = []
 
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
+        def read() -> None:  # a terminal that nobody reads is full after 4 KiB and blocks the writer
+            with contextlib.suppress(OSError):  # the writer has closed
+                while part := os.read(leader, 65536):
+                    parts.append(part)
 
-    def written() -> str:
-        stream.close()
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        with os.fdopen(follower, "w") as stream, monkeypatch.context() as patch:
+            patch.setattr("sys.stdout", stream)
+            result = function()
         reader.join(timeout=10)
-        return b"".join(parts).decode()
+        os.close(leader)
+        return result, b"".join(parts).decode()
 
-    yield written
-    stream.close()
-    reader.join(timeout=10)
-    os.close(leader)
+    return call
 
 
-def test_a_terminal_gets_a_live_table_that_goes_at_the_end(sweep, terminal):
-    assert type(play(sweep)) is LiveConsole
-    text = terminal()
-    assert "\x1b[?25l" in text and text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor comes back"
+def test_a_terminal_gets_a_live_table_that_goes_at_the_end(sweep, in_terminal):
+    console, text = in_terminal(lambda: play(sweep))
+    assert type(console) is LiveConsole
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor comes back"
+    assert "2 of 2 ended" in text
     assert "trial t1 started" not in text
-    assert text.rstrip().endswith("Best accuracy 0.6000 (epoch 2): trial t1 on cpu, fp32, batch size 32.\x1b[0m")
+    assert "trial t1 on cpu, fp32, batch size 32." in text.splitlines()[-1]
 
 
-def test_a_build_server_gets_plain_lines_even_in_a_terminal(sweep, terminal, monkeypatch):
+def test_a_build_server_gets_plain_lines_even_in_a_terminal(sweep, in_terminal, monkeypatch):
     monkeypatch.setenv("CI", "true")
-    assert type(play(sweep)) is PlainConsole
-    assert "\x1b" not in terminal()
+    console, text = in_terminal(lambda: play(sweep))
+    assert type(console) is PlainConsole
+    assert "\x1b" not in text
+
+
+def test_a_debugger_has_the_terminal_for_itself(sweep, in_terminal):
+    console, _ = in_terminal(lambda: play(sweep, debug=True))
+    assert type(console) is PlainConsole
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_lines(sweep, in_terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "62")
+    sweep.ledger.swept = ("learning_rate",)
+    sweep.add("t0", learning_rate=0.123456)
+    _, text = in_terminal(lambda: play(sweep))
+    end = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split("samples")[-1]
+    assert "learning_rate" not in end.split("left out")[0]
+    assert re.search(r"t1 .*0\.6000 \* .*finished", end)
