@@ -2,60 +2,100 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.results import is_better
+from orchestrator.results import is_better, jsonable
+
+_ABOUT = "checkpoint.json"
 
 
 class CheckpointKeeper:
-    """`keep`: "best_and_last", "last", "all" or "none". The best is the objective's by `mode`; NaN never is."""
+    """Saves checkpoints as `<directory>/epoch-000005`, and removes at once those that are not kept.
 
-    def __init__(self, directory: Path, *, keep: str, mode: str) -> None:
+    Attributes:
+        best: the checkpoint with the best finite objective, None if there is none.
+        last: the newest one.
+    """
+
+    def __init__(self, directory: Path, *, keep: str, mode: str, epochs_done: int = 0) -> None:
+        """`keep`: "best_and_last", "last", "all" or "none"; `mode`: "max" or "min".
+
+        An attempt that starts after `epochs_done` epochs goes on with the checkpoints of these; later ones are
+        leavings of an attempt that was lost.
+        """
         self._directory, self._keep, self._mode = directory, keep, mode
         self._best_value: float | None = None
         self.best: str | None = None
         self.last: str | None = None
+        if epochs_done:
+            for place in sorted(directory.glob("epoch-*")):
+                about = json.loads((place / _ABOUT).read_text(encoding="utf-8"))
+                if about["epoch"] <= epochs_done:
+                    self._take(place, about["objective"])
 
     def save(self, epoch: int, objective: float | None, write: Callable[[Path], bool]) -> str | None:
         """Let `write` fill a folder and put it in place as the checkpoint of `epoch` (from 1); returns its path.
 
         None if nothing is kept, or `write` says that there is nothing to save.
+
+        Raises:
+            OSError: it cannot be written; what was kept before is still there.
         """
         if self._keep == "none":
             return None
-        self._directory.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self._directory))
+        place = self._directory / f"epoch-{epoch:06d}"
+        draft = self._directory / f".draft-{place.name}"
+        _remove(draft)
+        draft.mkdir(parents=True)
         try:
             if not write(draft):
                 return None
-            _sync(draft)
-            place = self._directory / f"epoch-{epoch:06d}"
-            if place.exists():  # of an attempt that was lost
-                shutil.rmtree(place)
-            draft.rename(place)
+            about = json.dumps(jsonable({"epoch": epoch, "objective": objective}))
+            (draft / _ABOUT).write_text(about + "\n", encoding="utf-8")
+            _put_in_place(draft, place)
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        self.last = str(place)
-        if objective is not None and is_better(objective, self._best_value, self._mode):
-            self.best, self._best_value = self.last, objective
+            _remove(draft)
+        self._take(place, objective)
         self._remove_others()
         return self.last
 
+    def _take(self, place: Path, objective: float | str | None) -> None:
+        self.last = str(place)
+        if isinstance(objective, float | int) and is_better(objective, self._best_value, self._mode):
+            self.best, self._best_value = self.last, objective
+
     def _remove_others(self) -> None:
+        for draft in self._directory.glob(".draft-*"):  # of an attempt that died while it wrote
+            _remove(draft)
         if self._keep == "all":
             return
         kept = {self.last, self.best if self._keep == "best_and_last" else self.last}
         for place in self._directory.glob("epoch-*"):
             if str(place) not in kept:
-                shutil.rmtree(place)
+                _remove(place)
 
 
-def _sync(folder: Path) -> None:
-    """Make the files durable before the folder gets its name."""
-    for file in folder.iterdir():
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
+def _put_in_place(draft: Path, place: Path) -> None:
+    """A folder has its name only once all that is in it is on the disk."""
+    for path in (*draft.rglob("*"), draft):
+        _sync(path)
+    _remove(place)  # of an attempt that was lost
+    draft.rename(place)
+    _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)

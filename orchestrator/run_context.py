@@ -3,6 +3,8 @@ reports through the fleet's channel."""
 
 from __future__ import annotations
 
+import copy
+import reprlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -11,27 +13,32 @@ from typing import Any
 
 from orchestrator.channel import Channel, Decision
 from orchestrator.checkpoint import CheckpointKeeper
-from orchestrator.errors import StopTrial
+from orchestrator.errors import StopTrial, nearest
 from orchestrator.frameworks.base import Session, WorkerFacts
 from orchestrator.results import is_finite
 from orchestrator.trial import Lease
 
-_LOG_BUFFER = 1000
+_LOG_BUFFER = 1000  # values of `run.log`
+
+# The orchestrator itself acts on these, whatever the train function reads.
+_PLACEMENT = {"device", "devices", "workers", "cpus_per_worker", "seed"}
 
 
 class Settings(Mapping[str, Any]):
-    """The trial's settings, read only. Remembers which were looked at."""
+    """The trial's settings, read only. `read` holds the names of those that were looked at."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = dict(values)
+        self._values = copy.deepcopy(dict(values))  # nested ones may be changed by who reads them
         self.read: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         self.read.add(name)
-        return self._values[name]
+        try:
+            return self._values[name]
+        except KeyError:
+            raise KeyError(f"the trial has no setting {name!r}{nearest(name, self._values)}") from None
 
     def __iter__(self) -> Iterator[str]:
-        self.read.update(self._values)  # who takes all of them may use each
         return iter(self._values)
 
     def __len__(self) -> int:
@@ -48,33 +55,35 @@ class Run:
     """One execution of a train function with one configuration, on one of its workers.
 
     Attributes:
-        config: the trial's settings.
+        config: the trial's settings, as they hold on this device.
         device: the framework's object for this worker's device.
         rank, workers: this worker's number (from 0) and how many there are.
+        diverged_at: the first epoch (from 1) that reported NaN or infinity; None so far. Known on rank 0.
     """
 
     def __init__(self, session: Session, channel: Channel, lease: Lease, worker: WorkerFacts) -> None:
-        self._session, self._channel, self._lease = session, channel, lease
-        self.config = Settings({**lease.trial.config, "precision": lease.placement.precision})
+        self._session, self._channel, self._rules = session, channel, lease.rules
+        self.config = Settings(_effective(lease))
         self.device = session.device
         self.rank, self.workers = worker.rank, worker.workers
         self.diverged_at: int | None = None
-        self._reports = 0
-        self._first_epoch = 0  # epochs done before this attempt
-        self._epoch = 0  # the one that is being trained, from 0
-        self._counts_epochs = True  # by reports, unless `epochs` is used
-        self._stopped = False
-        self._logged: list[tuple[str, Any, int, float]] = []
-        self._steps = 0
-        self._has_state = False
-        rules = lease.rules
-        self._checkpoints = CheckpointKeeper(
-            Path(lease.directory) / "checkpoints", keep=rules.keep_checkpoints, mode=rules.mode
-        )
         self._resume = Path(lease.checkpoint) if lease.checkpoint else None
-        if self._resume:
-            self._first_epoch = self._epoch = session.progress(self._resume)["epoch"]
-        self._session_step = session.step
+        done = session.progress(self._resume) if self._resume else {}
+        self._epochs_done = done.get("epoch", 0)  # before this attempt
+        self._steps = done.get("step", 0)
+        self._epoch = self._epochs_done  # the one that is being trained, from 0
+        self._counts_epochs = True  # by reports and passes, unless `epochs` is used
+        self._reports = self._passes = 0
+        self._stopped = False
+        self._has_state = False
+        self._logged: list[tuple[str, Any, int, float]] = []
+        self._checkpoints = CheckpointKeeper(
+            Path(lease.directory) / "checkpoints",
+            keep=self._rules.keep_checkpoints,
+            mode=self._rules.mode,
+            epochs_done=0 if self.rank else self._epochs_done,
+        )
+        self._update = session.step
 
     @property
     def precision(self) -> str:
@@ -94,6 +103,16 @@ class Run:
     def local_batch_size(self) -> int:
         """This worker's share of `batch_size`."""
         return self.batch_size // self.workers
+
+    @property
+    def best_checkpoint(self) -> str | None:
+        """The folder of the checkpoint with the best objective. Known on rank 0."""
+        return self._checkpoints.best
+
+    @property
+    def last_checkpoint(self) -> str | None:
+        """The folder of the newest checkpoint. Known on rank 0."""
+        return self._checkpoints.last
 
     def prepare(self, *objects: Any) -> Any:
         """Models, optimizers and schedules, placed on the device, wrapped for data parallelism and restored from a
@@ -116,13 +135,18 @@ class Run:
             DataError: there are not enough rows for the workers or for one batch.
         """
         self.config.read.add("batch_size")
-        shuffled = train if shuffle is None else shuffle
-        return self._session.loader(dataset, shuffle=shuffled, train=train, epoch=lambda: self._epoch, **options)
+        return self._session.loader(
+            dataset,
+            shuffle=train if shuffle is None else shuffle,
+            train=train,
+            epoch=self._begin_pass if train else lambda: self._epoch,
+            **options,
+        )
 
     def epochs(self) -> Iterator[int]:
         """The numbers (from 0) of the epochs still to do; ends on every worker alike when the trial is stopped."""
         self._counts_epochs = False
-        for epoch in range(self._first_epoch, self.config["epochs"]):
+        for epoch in range(self._epochs_done, self.config.get("epochs", 1)):
             if self.workers > 1:
                 self._stopped = self._channel.boundary(epoch, self._stopped)
             if self._stopped:
@@ -138,7 +162,7 @@ class Run:
     def step(self, loss: Any, optimizer: Any, scheduler: Any = None, clip_norm: float | None = None) -> None:
         """One optimizer update from a loss: backward, loss scaling, clipping, step, schedule, zeroed gradients."""
         self._steps += 1
-        self._session_step(loss, optimizer, scheduler, clip_norm)
+        self._update(loss, optimizer, scheduler, clip_norm)
 
     def average(self, value: Any, count: Any) -> float:
         """The mean of `value`, itself a mean over `count` rows of this worker, over the rows of all workers."""
@@ -151,69 +175,75 @@ class Run:
             StopTrial: the trial is to end here.
             TypeError: a metric is no number.
         """
+        numbers = {name: self._number(name, value) for name, value in metrics.items()} if self.rank == 0 else {}
         self._reports += 1
-        epoch = self._first_epoch + self._reports if self._counts_epochs else self._epoch + 1
-        if self.rank == 0:
-            decision = self._report(epoch, {name: self._number(name, value) for name, value in metrics.items()})
-        else:
-            decision = self._channel.follow(self._reports)
         if self._counts_epochs:
-            self._epoch = epoch
+            self._epoch = self._epochs_done + self._reports - 1
+        decision = self._report(numbers) if self.rank == 0 else self._channel.follow(self._reports)
         if decision.stop and decision.everywhere:
             raise StopTrial
         self._stopped = self._stopped or decision.stop
 
     def log(self, **metrics: Any) -> None:
-        """Step-level metrics. Never waits: values on the device are read later."""
+        """Step-level metrics of rank 0. Never waits: values on the device are read at the next report."""
+        if self.rank:
+            return
         now = time.time()
         for name, value in metrics.items():
-            kept = value.detach() if hasattr(value, "detach") else value
+            kept = value.detach().clone() if hasattr(value, "detach") else value
             self._logged.append((name, kept, self._steps, now))
         if len(self._logged) >= _LOG_BUFFER:
             self.flush()
 
     def flush(self) -> None:
-        """Hand on what was logged."""
+        """Hand on what was logged.
+
+        Raises:
+            TypeError: a logged value is no number.
+        """
         if self._logged:
             logged, self._logged = self._logged, []
-            if self.rank == 0:
-                self._channel.log([(name, self._number(name, value), *rest) for name, value, *rest in logged])
+            self._channel.log([(name, self._number(name, value), step, at) for name, value, step, at in logged])
 
     def unread(self) -> tuple[str, ...]:
-        """Swept settings that nobody looked at."""
-        return tuple(name for name in self._lease.rules.swept if name.partition(".")[0] not in self._read())
+        """Swept settings that nobody looked at. Of a nested one the outermost name counts."""
+        read = self.config.read | _PLACEMENT
+        return tuple(name for name in self._rules.swept if not {name, name.partition(".")[0]} & read)
 
-    @property
-    def best_checkpoint(self) -> str | None:
-        return self._checkpoints.best
+    def _begin_pass(self) -> int:
+        """The epoch of a pass over the training rows that begins. Without `epochs` the passes count, for they are
+        the same on all workers, while reports may be made by rank 0 alone."""
+        self._passes += 1
+        return self._epochs_done + self._passes - 1 if self._counts_epochs else self._epoch
 
-    @property
-    def last_checkpoint(self) -> str | None:
-        return self._checkpoints.last
-
-    def _read(self) -> set[str]:
-        """Placement and seeds are settings that the orchestrator itself acts on."""
-        return self.config.read | {"device", "devices", "workers", "cpus_per_worker", "seed"}
-
-    def _report(self, epoch: int, metrics: dict[str, float]) -> Decision:
+    def _report(self, metrics: dict[str, float]) -> Decision:
+        epoch = self._epoch + 1
         if self.diverged_at is None and not all(is_finite(value) for value in metrics.values()):
             self.diverged_at = epoch
         self.flush()
-        checkpoint = self._save(epoch, metrics.get(self._lease.rules.objective))
-        decision = self._channel.report(self._reports, epoch, metrics, checkpoint)
-        if self.diverged_at is not None and self._lease.rules.on_divergence == "stop":
+        decision = self._channel.report(self._reports, epoch, metrics, self._save(epoch, metrics))
+        if self.diverged_at is not None and self._rules.on_divergence == "stop" and not decision.stop:
             return Decision(stop=True, everywhere=self.workers == 1)
         return decision
 
-    def _save(self, epoch: int, objective: float | None) -> str | None:
+    def _save(self, epoch: int, metrics: Mapping[str, float]) -> str | None:
         if not self._has_state:
             return None
         progress = {"epoch": epoch, "step": self._steps}
+        objective = metrics.get(self._rules.objective)
         return self._checkpoints.save(epoch, objective, lambda folder: self._session.save(folder, progress))
 
     def _number(self, name: str, value: Any) -> float:
         try:
             return self._session.number(value)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             kind = type(value).__name__
-            raise TypeError(f"metric {name} = {value!r} ({kind}) is no number: {error}") from error
+            raise TypeError(f"metric {name} = {reprlib.repr(value)} ({kind}) is no number: {error}") from error
+
+
+def _effective(lease: Lease) -> dict[str, Any]:
+    """The settings of the trial, with those that its placement has decided."""
+    config = {**lease.trial.config, "precision": lease.placement.precision}
+    if config.get("device") == "any":
+        config["device"] = lease.placement.shape.device
+    return config

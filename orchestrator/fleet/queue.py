@@ -159,7 +159,8 @@ class TrialQueue:
         turn.last, turn.reports, turn.checkpoint = report, number, checkpoint or turn.checkpoint
         if self._rules.lockstep:
             turn.unread.append(report)
-        await self._emit(report)
+            await self._changes.notify()
+        await self._log.record(report)
         return await self._ranks.decide(turn, report)
 
     async def follow(self, trial_id: str, attempt: int, number: int, rank: int) -> Decision:
@@ -171,7 +172,6 @@ class TrialQueue:
     async def log(self, trial_id: str, attempt: int, values: tuple[tuple[str, float, int, float], ...]) -> None:
         self._turn(trial_id, attempt)
         self._log.record(Logged(trial_id=trial_id, attempt=attempt, time=time.time(), values=values))
-        await self._changes.notify()
 
     async def finish(self, group_id: str, attempt: int, rank: int, end: Ended) -> None:
         """A rank has ended its trial; with the last rank, or after a limit, the trial has."""
@@ -189,9 +189,8 @@ class TrialQueue:
 
     async def events(self, after: int, timeout_s: float) -> tuple[int, list[Event]]:
         """Events with numbers above `after`, which acknowledges those before, and the last number."""
-        self._log.acknowledge(after)
-        await self._changes.until(self._log.unread, timeout_s)
-        return self._log.last, self._log.unread()
+        events = await self._log.after(after, timeout_s)
+        return after if not events else self._log.last, events
 
     async def view(self) -> View:
         now, waiting = time.monotonic(), Counter[DeviceShape]()

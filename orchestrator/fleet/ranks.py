@@ -27,10 +27,11 @@ class Ranks:
         decision = Decision(stop=turn.stop is not None)
         if decision.stop and not await self._all_report(turn, number):
             decision = Decision(stop=True, everywhere=False)
-        turn.decisions[number] = decision
-        turn.decisions.pop(number - 2, None)
-        turn.followers.pop(number - 2, None)
-        await self._changes.notify()
+        if self._others(turn):
+            turn.decisions[number] = decision
+            turn.decisions.pop(number - 2, None)
+            turn.followers.pop(number - 2, None)
+            await self._changes.notify()
         return decision
 
     async def follow(self, turn: Turn, number: int, rank: int) -> Decision:
@@ -69,9 +70,14 @@ class Ranks:
 
     async def _all_report(self, turn: Turn, number: int) -> bool:
         """Do the other ranks make this report too, so that all may raise at it? The report before tells."""
-        assert turn.placement is not None
-        others = set(range(1, turn.placement.shape.workers))
+        others = self._others(turn)
         if number > 1 and not others <= turn.followers.get(number - 1, set()):
             return False
         limit = self._limit_s if number > 1 else min(_FIRST_REPORT_S, self._limit_s)
         return await self._changes.until(lambda: others <= turn.followers.get(number, set()), limit)
+
+    @staticmethod
+    def _others(turn: Turn) -> set[int]:
+        """The ranks that follow rank 0."""
+        assert turn.placement is not None
+        return set(range(1, turn.placement.shape.workers))

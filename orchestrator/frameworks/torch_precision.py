@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
 
+from orchestrator.frameworks.torch_state import set_tf32
+from orchestrator.frameworks.torch_tensors import map_tensors
 from orchestrator.precision import Precision
 
 _AUTOCAST = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
@@ -19,83 +22,114 @@ _NAMES = {
     (torch.float32, torch.float16): Precision.FP16,
     (torch.bfloat16, torch.bfloat16): Precision.BF16_TRUE,
 }
-_ON_GPU: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
-_ON_CPU: tuple[Any, ...] = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv, torch.backends.mkldnn.rnn)
-_MULTIPLY = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Bilinear)
+_MULTIPLY = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
 
 
 class TorchPrecision:
-    """The precision of one trial. Sets TF32 for the whole process: `fp32` means fp32."""
+    """The precision of one trial. It rules the whole process: `fp32` means fp32.
 
-    def __init__(self, precision: Precision, device_type: str) -> None:
-        self._precision, self._device_type = precision, device_type
+    Attributes:
+        effective: the precision found on real tensors in the first step, in words where it has no name; None until
+            then, and for a model without a layer that multiplies.
+    """
+
+    def __init__(self, precision: Precision, device: torch.device) -> None:
+        self._precision, self._device = precision, device
         self._dtype = _AUTOCAST.get(precision)
-        self._nothing: AbstractContextManager[None] = contextlib.nullcontext()
-        self.scaler = torch.amp.GradScaler(device_type) if precision is Precision.FP16 else None
-        self.effective: Precision | None = None
-        self._hooks: list[Any] = []
-        _set_products("tf32" if precision is Precision.TF32 else "ieee")
+        self._looks: list[_Look] = []
+        self.effective: str | None = None
+        set_tf32(precision is Precision.TF32)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        return self._nothing if self._dtype is None else torch.autocast(self._device_type, dtype=self._dtype)
+        if self._dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, dtype=self._dtype)
 
     def apply(self, model: nn.Module) -> None:
-        """Give the model's weights their type, and watch its first products."""
+        """Give the model's weights their type, and look at its products."""
         if self._precision is Precision.BF16_TRUE:
             model.to(torch.bfloat16)
-            model.register_forward_pre_hook(_cast_inputs(torch.bfloat16), with_kwargs=True)
-            model.register_forward_hook(_cast_outputs(torch.float32))
-        layer = next((layer for layer in model.modules() if isinstance(layer, _MULTIPLY)), None)
-        if layer is not None and self.effective is None:
-            self._hooks.append(layer.register_forward_hook(self._look))
+            model.register_forward_pre_hook(_cast_inputs, with_kwargs=True)
+            model.register_forward_hook(_cast_outputs)
+        self._looks += [_Look(layer) for layer in model.modules() if isinstance(layer, _MULTIPLY)]
 
-    def _look(self, layer: nn.Module, inputs: Any, output: torch.Tensor) -> None:
-        """Which types the first product in training really had."""
-        if not torch.is_grad_enabled():
-            return
-        assert isinstance(layer.weight, torch.Tensor)
-        found = _NAMES.get((layer.weight.dtype, output.dtype))
-        if found is Precision.FP32 and self._device_type == "cuda" and uses_tf32():
-            found = Precision.TF32
-        self.effective = found
+    def find(self) -> None:
+        """Find the effective precision, after a forward pass in training; warns where it is not the trial's.
+
+        Waits for the device once in a trial.
+        """
+        types = next((look.types for look in self._looks if look.types), None)
         self.close()
+        if types is None:
+            return
+        weights, products = types
+        found: str | None = _NAMES.get(types)
+        if found is Precision.FP32:
+            found = _precision_of_products(self._device)
+        self.effective = str(found or f"{weights} weights, {products} products".replace("torch.", ""))
+        if self.effective != self._precision:
+            print(
+                f"warning: the trial is to train at {self._precision}, but its first products were computed at "
+                f"{self.effective}: is the model called inside run.autocast()?",
+                file=sys.stderr,
+            )
 
     def close(self) -> None:
         """Look no longer."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
+        for look in self._looks:
+            look.close()
+        self._looks.clear()
 
 
-def _set_products(kind: str) -> None:
-    """How 32-bit products are computed from now on: "ieee" in full, "tf32" on the tensor cores of a GPU. The CPU
-    always computes them in full."""
-    torch.set_float32_matmul_precision("highest")  # else an earlier "medium" would stay in force on the CPU
-    for room in _ON_GPU:
-        room.fp32_precision = kind
-    for room in _ON_CPU:
-        room.fp32_precision = "ieee"
+class _Look:
+    """Notes the types of a layer's weights and of what it computed, when gradients are wanted."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.types: tuple[torch.dtype, torch.dtype] | None = None
+        self._is_compiled = False
+        self._hook = layer.register_forward_hook(self._note)
+
+    def _note(self, layer: Any, inputs: Any, output: torch.Tensor) -> None:
+        if torch.is_grad_enabled():
+            self.types = layer.weight.dtype, output.dtype
+            self._is_compiled = torch.compiler.is_compiling()
+
+    def close(self) -> None:
+        if not self._is_compiled:  # else it is part of the compiled code, which would be compiled again without it
+            self._hook.remove()
 
 
-def uses_tf32() -> bool:
-    """Does this process compute 32-bit matrix products on the current GPU in TF32?"""
-    return torch.backends.cuda.matmul.fp32_precision == "tf32" and torch.cuda.get_device_capability() >= (8, 0)
+def _precision_of_products(device: torch.device) -> str:
+    """How the device multiplies 32-bit numbers now, whatever the switches say: with bits of the mantissa that only
+    fp32 keeps (23), or only fp32 and TF32 (10)."""
+    size = 64  # smaller ones are not worth a faster way to libraries, and are computed in full
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        one = torch.eye(size, dtype=torch.float32, device=device)
+
+        def keeps(number: float) -> bool:
+            return bool(((one * number) @ one).diagonal().eq(number).all())
+
+        if keeps(1 + 2**-20):
+            return Precision.FP32
+        return Precision.TF32 if keeps(1 + 2**-9) else "float32 weights, products in bfloat16 inside"
 
 
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    """The floating-point tensors in nested tuples, lists and mappings, as `dtype`."""
-    if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if isinstance(value, Mapping):
-        return {key: _cast(item, dtype) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(_cast(item, dtype) for item in value)
-    return value
+def _cast(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def _cast_inputs(dtype: torch.dtype) -> Callable[..., Any]:
-    return lambda model, inputs, named: (_cast(inputs, dtype), _cast(named, dtype))
+def _cast_inputs(model: nn.Module, inputs: Any, named: Any) -> Any:
+    return map_tensors(_cast(torch.bfloat16), inputs), map_tensors(_cast(torch.bfloat16), named)
 
 
-def _cast_outputs(dtype: torch.dtype) -> Callable[..., Any]:
-    return lambda model, inputs, output: _cast(output, dtype)
+def _cast_outputs(model: nn.Module, inputs: Any, output: Any) -> Any:
+    return map_tensors(_cast(torch.float32), output)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
-import random
-import sys
+import itertools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy
 import torch
+
+from orchestrator.frameworks.torch_compiler import forget_compiled
+from orchestrator.frameworks.torch_random import random_states, set_random_states
 
 _FLAGS: tuple[tuple[Any, str], ...] = (
     (torch.backends.cudnn, "benchmark"),
@@ -24,72 +26,82 @@ _SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_num_threads, torch.set_num_threads),
     (torch.is_grad_enabled, torch.set_grad_enabled),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
 )
+_CUDNN: Any = torch.backends.cudnn
+_MKLDNN: Any = torch.backends.mkldnn
+_BACKENDS: tuple[Any, ...] = (torch.backends, _CUDNN, _CUDNN.conv, _CUDNN.rnn, _MKLDNN, _MKLDNN.conv, _MKLDNN.rnn)
+_FULL_COLLECTION = 16  # of so many trials one pays for it
+_restored = itertools.count(1)
 
 
-@dataclass(frozen=True)
+def set_tf32(on: bool) -> None:
+    """How products of 32-bit numbers are computed from now on: in full, or in TF32 on the tensor cores of a GPU.
+
+    torch has an old and a new set of switches for this and raises at reading where they contradict each other, so
+    nothing is read: the new ones are cleared, and the old ones, which torch.compile reads, set both.
+    """
+    for backend in _BACKENDS:
+        backend.fp32_precision = "none"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the old ones are old
+        torch.set_float32_matmul_precision("high" if on else "highest")
+        torch.backends.cudnn.allow_tf32 = on
+
+
+def uses_tf32() -> bool:
+    """Is TF32 on for matrix products or convolutions, in either set of switches?"""
+    return "tf32" in (torch.backends.cuda.matmul.fp32_precision, _CUDNN.conv.fp32_precision)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TorchState:
-    """The process-wide settings of torch at one moment; those of its products every trial sets anew."""
+    """The process-wide settings of torch at one moment; TF32 is not among them, since every trial sets it."""
 
     flags: tuple[Any, ...]
     switches: tuple[Any, ...]
+    random: dict[str, Any]
 
     @classmethod
     def capture(cls) -> TorchState:
+        gc.freeze()  # so that the collection at the end looks at the trial's objects alone: under 1 ms, not 150
         return cls(
-            flags=tuple(getattr(room, name) for room, name in _FLAGS),
+            flags=tuple(getattr(backend, name) for backend, name in _FLAGS),
             switches=tuple(read() for read, _ in _SWITCHES),
+            random=random_states(),
         )
 
     def restore(self) -> None:
-        """Settings as they were, no compiled code, no cached casts, freed memory.
-
-        The compiler keeps what it compiled for each function, and stops after eight variants: trials would run
-        uncompiled from the ninth on.
-        """
+        """Settings as they were, nothing compiled, no cached casts, memory freed."""
         torch.set_default_device(None)
-        for (room, name), value in zip(_FLAGS, self.flags, strict=True):
-            setattr(room, name, value)
+        torch.set_flush_denormal(False)
+        _leave_autocast()
+        set_tf32(False)
+        for (backend, name), value in zip(_FLAGS, self.flags, strict=True):
+            setattr(backend, name, value)
         for (read, write), value in zip(_SWITCHES, self.switches, strict=True):
             if read() != value:
                 write(value)
-        torch.clear_autocast_cache()
-        if "torch._dynamo" in sys.modules:
-            torch._dynamo.reset()
-            torch._dynamo.utils.counters.clear()
-            torch._dynamo.utils.compilation_time_metrics.clear()
+        set_random_states(self.random)
+        forget_compiled()
         gc.collect()
+        gc.unfreeze()
+        if next(_restored) % _FULL_COLLECTION == 0:
+            gc.collect()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
 
-def seed_everything(seed: int) -> None:
-    """The random states of Python, NumPy and torch, on all devices."""
-    random.seed(seed)
-    numpy.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-
-
-def random_states() -> dict[str, Any]:
-    """The random states, in a form that torch's safe loader takes."""
-    kind, keys, position, has_gauss, gauss = numpy.random.get_state()
-    states = {
-        "python": random.getstate(),
-        "numpy": (kind, torch.from_numpy(keys.astype("int64")), position, has_gauss, gauss),
-        "torch": torch.get_rng_state(),
-    }
-    if torch.cuda.is_initialized():
-        states["cuda"] = torch.cuda.get_rng_state()
-    return states
-
-
-def set_random_states(states: dict[str, Any]) -> None:
-    version, numbers, gauss = states["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    kind, keys, position, has_gauss, cached = states["numpy"]
-    numpy.random.set_state((kind, keys.numpy().astype("uint32"), position, has_gauss, cached))
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states and torch.cuda.is_initialized():
-        torch.cuda.set_rng_state(states["cuda"])
+def _leave_autocast() -> None:
+    """A context that was entered and never left would stay in force, with weights cast once and for all."""
+    for kind in ("cpu", "cuda"):
+        torch.set_autocast_enabled(kind, False)
+    torch.autocast_increment_nesting()
+    while torch.autocast_decrement_nesting() > 0:
+        pass
+    torch.clear_autocast_cache()

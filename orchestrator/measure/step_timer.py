@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 WARM_UP_STEPS = 5
 
@@ -23,14 +25,15 @@ def speed(step_times_s: Sequence[float], batch_size: int) -> Speed | None:
     """The speed in the steady state; None where no step is left after the warm-up.
 
     The warm-up is the first `WARM_UP_STEPS` steps of a trial: caches, allocators and kernels settle in them.
-    Samples per second is the batch over the mean step time; `batch_size` is global.
+    Samples per second is the batch over the mean step time; `batch_size` is global. The 99th percentile is the
+    nearest rank.
     """
     steady = sorted(step_times_s[WARM_UP_STEPS:])
     if not steady or sum(steady) <= 0:
         return None
     return Speed(
         step_time_s_p50=statistics.median(steady),
-        step_time_s_p99=steady[min(len(steady) - 1, round(0.99 * (len(steady) - 1)))],
+        step_time_s_p99=steady[round(0.99 * (len(steady) - 1))],
         samples_per_s=batch_size * len(steady) / sum(steady),
     )
 
@@ -39,28 +42,41 @@ class StepClock:
     """Times the steps of a trial on a device that is done when its call returns.
 
     A step goes from the end of the one before, or from the start of the pass over the data, to its own end: the
-    time to fetch its batch counts.
+    time to fetch its batch counts, what happens between two passes does not.
+
+    Attributes:
+        began, ended: by `time.perf_counter`, of the first pass or step and of the last step; None before.
     """
 
     def __init__(self) -> None:
-        self._since: float | None = None
-        self._times: list[float] = []
-        self.began: float | None = None  # of the first step, by time.perf_counter
-        self.ended: float | None = None  # of the last step
+        self._since: Any = None
+        self._times_s = array("d")
+        self.began: float | None = None
+        self.ended: float | None = None
 
     def begin_pass(self) -> None:
         """A pass over the training data begins."""
-        self._since = time.perf_counter()
+        self._since = self._mark()
         if self.began is None:
-            self.began = self._since
+            self.began = time.perf_counter()
 
     def end_step(self) -> None:
-        now = time.perf_counter()
+        mark = self._mark()
         if self._since is not None:
-            self._times.append(now - self._since)
-        self._since = self.ended = now
+            self._take(self._since, mark)
+        self._since = mark
+        self.ended = time.perf_counter()
         if self.began is None:
-            self.began = now
+            self.began = self.ended
 
-    def times_s(self) -> list[float]:
-        return self._times
+    def times_s(self) -> Sequence[float]:
+        """The duration of each step, in their order."""
+        return self._times_s
+
+    def _mark(self) -> Any:
+        """A moment."""
+        return time.perf_counter()
+
+    def _take(self, began: Any, ended: Any) -> None:
+        """A step lay between two moments."""
+        self._times_s.append(ended - began)

@@ -19,6 +19,7 @@ from orchestrator.masking import mask
 from orchestrator.tracking.exchange import Answer, Destination, ProcessLost, Request
 
 _END_TIMEOUT_S = 10.0
+_NICENESS = 10  # training goes first on a machine that does both
 _SHOWN_BYTES = 2000  # of the output of a process that died
 
 _PACKAGE_ROOT = Path(__file__).parents[2]
@@ -102,6 +103,7 @@ class StoreProcess:
 
 def serve(connection: Connection) -> None:
     """Answer requests until the driver says goodbye, or is gone."""
+    os.nice(_NICENESS)
     destination = connection.recv()
     from orchestrator.tracking.mlflow_store import MlflowStore
 
