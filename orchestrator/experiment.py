@@ -22,27 +22,27 @@ _CHOICES = {
     "keep_checkpoints": ("best_and_last", "last", "all", "none"),
 }
 
+# For a required field that is missing, so that the other fields are checked all the same.
+_STAND_INS: dict[str, Any] = {"name": "missing", "train": print, "objective": "missing"}
+
 
 class _AllFaultsAtOnce(type):
     """Checks the keywords of a call before the dataclass does, so that one error lists every fault."""
 
     def __call__(cls, *args: Any, **given: Any) -> Any:
-        known = [item.name for item in fields(cls)]
+        known = [item.name for item in fields(Experiment)]
         faults = ["Experiment takes keywords only: Experiment(name=..., train=..., ...)"] if args else []
         faults += [
             f'Experiment has no field "{name}"{nearest(name, known)}; it has: {", ".join(known)}'
             for name in given
             if name not in known
         ]
-        faults += [
-            f"Experiment needs the field {name}" for name in ("name", "train", "objective") if name not in given
-        ]
+        faults += [f"Experiment needs the field {name}" for name in _STAND_INS if name not in given]
+        stand_ins = {name: value for name, value in _STAND_INS.items() if name not in given}
         try:
-            experiment = super().__call__(**{name: value for name, value in given.items() if name in known})
+            experiment = super().__call__(**stand_ins, **{name: given[name] for name in given if name in known})
         except ExperimentError as error:
             faults += error.faults
-        except TypeError:
-            assert faults, "a dataclass refused keywords that were found complete"
         if faults:
             raise ExperimentError(*faults)
         return experiment
@@ -178,7 +178,7 @@ def categories(domain: Any) -> list[Any] | None:
 def nearest_standard(name: str, taken: Mapping[str, Any]) -> str:
     """A guess for a key that is one slip away from a standard setting which is not set itself."""
     unset = [setting for setting in STANDARD_SETTINGS if setting not in taken]
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), unset, n=1, cutoff=0.88)
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), unset, n=1, cutoff=0.85)
     return f' (did you mean "{close[0]}"?)' if close else ""
 
 

@@ -167,7 +167,8 @@ def _totals(nodes: Iterable[Node]) -> list[dict[str, float]]:
 
 def _take(shape: DeviceShape, free: list[dict[str, float]]) -> bool:
     """Take the shape's bundles from the first nodes with room; changes nothing and says False if one has none."""
-    bundle, taken = DEVICE_TYPES[shape.device].bundle(shape), []
+    bundle = DEVICE_TYPES[shape.device].bundle(shape)
+    taken: list[dict[str, float]] = []
     for _ in range(shape.workers):
         node = next(
             (

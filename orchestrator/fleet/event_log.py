@@ -28,6 +28,9 @@ class EventLog:
         self._has_news.set()
         return asyncio.wrap_future(self._journal.append(event.record()))
 
+    def close(self) -> None:
+        self._journal.close()
+
     async def after(self, number: int, timeout_s: float) -> list[Event]:
         """Events with numbers above that one; waits at most so long for the first. Those before are forgotten."""
         while self._kept and self._kept[0][0] <= number:

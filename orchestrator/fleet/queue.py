@@ -250,6 +250,10 @@ class TrialQueue:
         for trial_id in list(self._turns):
             await self.stop(trial_id, status, reason)
 
+    async def finish_journal(self) -> None:
+        """Nothing more is going to happen."""
+        self._log.close()
+
     async def fail_waiting(self, shape: DeviceShape, reason: str) -> None:
         """No group of the shape can be had: the trials that wait for it fail."""
         for trial_id in list(self._waiting):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -26,6 +28,7 @@ from orchestrator.results import Event, TrialStatus
 from orchestrator.trial import Rules, Trial
 
 _LOOK_EVERY_S = 0.2
+_SCRATCH = ".ray-train"  # Ray Train wants a folder that all of a group's workers see; we keep nothing there
 _CALL_TIMEOUT_S = 60.0
 
 logger = logging.getLogger(__name__)
@@ -66,6 +69,7 @@ class RayFleet(Fleet):
             .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(self._home, soft=False))
             .remote(settings.rules, settings.directory)
         )
+        self._scratch = Path(settings.directory) / _SCRATCH
         self._groups: dict[str, WorkerGroup] = {}
         self._started: dict[str, float] = {}
         self._numbers = itertools.count(1)
@@ -112,7 +116,9 @@ class RayFleet(Fleet):
             group.kill()
             self._forget(group, None, "the sweep has ended")
         self._leftover = self.events(0)
+        self._call(self.queue.finish_journal.remote())
         ray.kill(self.queue)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     # --- the steward's thread --------------------------------------------------------------------------------
 
@@ -172,6 +178,7 @@ class RayFleet(Fleet):
             folder=self._settings.folder,
             name=self._settings.name,
             trials=1 if self._settings.one_trial_a_group else None,
+            scratch=str(self._scratch),
         )
         self._call(self.queue.open_group.remote(group_id, shape))
         self._groups[group_id] = WorkerGroup(settings, self._home, self._settings.environment)

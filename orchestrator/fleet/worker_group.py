@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,6 @@ def _in_ray_train(config: dict[str, Any]) -> None:
     worker_loop(config["settings"], context.get_world_rank(), context.get_world_size(), context.get_local_rank())
 
 
-@ray.remote
 class GroupHost:
     """The actor that runs Ray Train. With one worker it is the worker itself (Ray Train's local mode: one process
     instead of six); with several it holds nothing and Ray Train places them, all or none."""
@@ -36,25 +34,26 @@ class GroupHost:
         from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
         shape = settings.shape
-        with tempfile.TemporaryDirectory(prefix="group-") as scratch:
-            several = shape.workers > 1
-            DataParallelTrainer(
-                _in_ray_train,
-                train_loop_config={"settings": settings},
-                backend_config=TorchConfig(backend="nccl" if shape.device == "gpu" else "gloo")
-                if several
-                else None,
-                scaling_config=ScalingConfig(
-                    num_workers=shape.workers if several else 0,
-                    use_gpu=several and shape.device == "gpu",
-                    resources_per_worker=DEVICE_TYPES[shape.device].bundle(shape) if several else None,
-                ),
-                run_config=RunConfig(
-                    name=settings.group,
-                    storage_path=scratch,
-                    failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-                ),
-            ).fit()
+        if shape.workers == 1:
+            backend, scaling = None, ScalingConfig(num_workers=0)
+        else:
+            backend = TorchConfig(backend="nccl" if shape.device == "gpu" else "gloo")
+            scaling = ScalingConfig(
+                num_workers=shape.workers,
+                use_gpu=shape.device == "gpu",
+                resources_per_worker=DEVICE_TYPES[shape.device].bundle(shape),
+            )
+        DataParallelTrainer(
+            _in_ray_train,
+            train_loop_config={"settings": settings},
+            backend_config=backend,
+            scaling_config=scaling,
+            run_config=RunConfig(
+                name=settings.group,
+                storage_path=settings.scratch,
+                failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+            ),
+        ).fit()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,7 @@ class WorkerGroup:
                 "resources": bundle,
             }
         self.id, self.shape = settings.group, shape
-        self._host = GroupHost.options(**options).remote()
+        self._host = ray.remote(GroupHost).options(**options).remote()
         self._run = self._host.run.remote(settings)
 
     def gone(self) -> Gone | None:

@@ -1,7 +1,7 @@
 """From the command to the first report of the first trial, torch on CPU.
 
-A: `orchestrator.run experiments/mlp.py` (the report is on the driver's disk). B: the documented pattern, a Ray Train
-run in a Tune trial (the driver has heard of the report); its train function only reports, ours has trained an epoch.
+A: `orchestrator.run experiments/mlp.py` (the report is on the driver's disk, an epoch has been trained). B: the
+documented pattern, a Ray Train run in a Tune trial, which does nothing but report (the driver has heard of it).
 
 Usage: python tests/benchmarks/cold_start.py [RUNS]. About 3 minutes on 2 cores.
 """

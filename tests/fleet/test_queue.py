@@ -25,7 +25,9 @@ def trial(id: str = "t1", shape: DeviceShape = CPU) -> Trial:
     return Trial(id=id, config={"epochs": 5}, placements=(Placement(shape=shape, precision="fp32"),))
 
 
-def end(id: str = "t1", status: TrialStatus = TrialStatus.FINISHED, error: str | None = None, attempt: int = 1) -> Ended:
+def end(
+    id: str = "t1", status: TrialStatus = TrialStatus.FINISHED, error: str | None = None, attempt: int = 1
+) -> Ended:
     return Ended(trial_id=id, attempt=attempt, time=time.time(), status=status, error=error)
 
 
@@ -67,11 +69,14 @@ def test_a_trial_goes_from_submission_to_its_end_and_every_event_is_on_disk(play
         await queue.report(lease.trial.id, lease.attempt, 1, 1, {"loss": 0.5}, None)
         await queue.finish("g1", lease.attempt, 0, end())
         progress = await queue.next("t1", go_on=False)
-        assert progress is not None and progress.ended is TrialStatus.FINISHED and progress.metrics == {"loss": 0.5}
+        assert (
+            progress is not None and progress.ended is TrialStatus.FINISHED and progress.metrics == {"loss": 0.5}
+        )
         assert [type(event) for event in await happened(queue)] == [Started, Reported, Ended]
 
     play(scene)
-    assert [record["kind"] for record in journal.read(tmp_path / "journal.jsonl")] == ["started", "reported", "ended"]
+    kinds = [record["kind"] for record in journal.read(tmp_path / "journal.jsonl")]
+    assert kinds == ["started", "reported", "ended"]
 
 
 def test_a_trial_only_goes_to_a_group_of_its_shape(play):
