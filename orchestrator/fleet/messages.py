@@ -1,4 +1,4 @@
-"""What the queue says to workers, proxies and the driver."""
+"""What the queue says to workers, proxies and the driver, and how long it waits for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ from dataclasses import dataclass
 
 from orchestrator.decide.group_life import DemandView, GroupView
 from orchestrator.results import TrialStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """All in seconds. `proxies_start_s`: how long ends are held back for the proxies that are still starting.
+    `stop_grace_s`: how long a trial may go on after it was told to stop. `failed_rank_s`: how long the other
+    ranks may take to end after one has failed."""
+
+    proxies_start_s: float = 15.0
+    stop_grace_s: float = 30.0
+    failed_rank_s: float = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)

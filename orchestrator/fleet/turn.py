@@ -40,9 +40,18 @@ class Turn:
     ends: dict[int, Ended] = field(default_factory=dict)  # rank -> its own end
     neighbours: int = 0
 
-    def lease_to(self, group: Group) -> None:
+    def lease_to(self, group: Group) -> Placement:
+        """The group takes this attempt; returns the placement that it stands for."""
         self.group = group.id
         self.placement = next(place for place in self.trial.placements if place.shape == group.shape)
+        return self.placement
+
+    def shapes(self) -> set[DeviceShape]:
+        return {placement.shape for placement in self.trial.placements}
+
+    def is_running(self, attempt: int) -> bool:
+        """Does a group work on this attempt?"""
+        return self.attempt == attempt and self.group is not None and self.ended is None
 
     def start_again(self) -> None:
         """Back to the queue: the next attempt goes on from the last checkpoint."""
@@ -52,6 +61,17 @@ class Turn:
         self.unread.clear()
         for kept in (self.decisions, self.followers, self.boundaries, self.ends):
             kept.clear()
+
+    def end_as(self, status: TrialStatus, reason: str) -> Ended:
+        """An end that no worker tells of."""
+        return Ended(
+            trial_id=self.trial.id,
+            attempt=self.attempt,
+            time=time.time(),
+            status=status,
+            error=None if status.did_its_job() else reason,
+            checkpoint=self.checkpoint,
+        )
 
     def joint_end(self, workers: int) -> Ended:
         """One end out of those of the ranks: the first failure wins, else rank 0's."""
@@ -91,6 +111,16 @@ class Group:
     idle_since: float = field(default_factory=time.monotonic)
     is_ending: bool = False
     broken: tuple[Cause, str] | None = None
+
+    def take(self, trial_id: str, number: int, lease: Lease) -> None:
+        self.lease, self.trial = (number, lease), trial_id
+        self.turns += 1
+        if self.first_trial is None:
+            self.first_trial = time.monotonic()
+
+    def release(self) -> None:
+        self.trial, self.idle_since = None, time.monotonic()
+        self.trials_ended += 1
 
     def view(self) -> GroupView:
         now = time.monotonic()

@@ -30,8 +30,8 @@ _CALL_TIMEOUT_S = 120.0  # of a call that the queue answers within ASK_AGAIN_S: 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
     """What a group is started with. `folder` is the experiment's folder where it lies at the same path on every
-    node; None where Ray sent a copy, which then is the current directory. `trials` limits a group's life, `scratch`
-    is a folder for Ray Train."""
+    node; None where Ray sent a copy, which then is the current directory. `trials` limits a group's life,
+    `scratch` is a folder for Ray Train."""
 
     queue: Any
     group: str

@@ -10,8 +10,8 @@ import pytest
 from orchestrator import journal
 from orchestrator.decide.retry import Cause
 from orchestrator.devices import DeviceShape
-from orchestrator.fleet.messages import Leave, OutOfDate
-from orchestrator.fleet.queue import Limits, TrialQueue
+from orchestrator.fleet.messages import Leave, Limits, OutOfDate
+from orchestrator.fleet.queue import TrialQueue
 from orchestrator.results import Ended, Event, Reported, Restarted, Started, TrialStatus
 from orchestrator.trial import Lease, Placement, Rules, Trial
 
@@ -104,16 +104,18 @@ def test_every_rank_of_a_group_gets_the_trial_that_rank_0_leased(play):
     play(scene)
 
 
-def test_no_trial_is_handed_out_before_all_proxies_have_submitted(play):
+def test_no_proxy_hears_of_an_end_before_all_proxies_have_submitted(play):
     async def scene(queue: TrialQueue) -> None:
         await queue.expect(2)
         await ready(queue)
         await queue.submit(trial("t1"), "first")
-        lease = asyncio.ensure_future(queue.lease("g1", 0, 0))
+        await leased(queue)
+        await queue.finish("g1", 1, 0, end("t1"))
+        heard = asyncio.ensure_future(queue.next("t1", go_on=False))
         await asyncio.sleep(0.05)
-        assert not lease.done()
+        assert not heard.done()
         await queue.submit(trial("t2"), "second")
-        assert (await lease).trial.id == "t1"
+        assert (await heard).ended is TrialStatus.FINISHED
 
     play(scene)
 
@@ -123,7 +125,9 @@ def test_a_proxy_that_never_comes_is_waited_for_within_a_limit(play):
         await queue.expect(2)
         await ready(queue)
         await queue.submit(trial("t1"), "only")
-        assert (await leased(queue)).trial.id == "t1"
+        await leased(queue)
+        await queue.finish("g1", 1, 0, end("t1"))
+        assert (await queue.next("t1", go_on=False)).ended is TrialStatus.FINISHED
 
     play(scene)
 
