@@ -30,8 +30,8 @@ from orchestrator.trial import Lease, Rules, Trial
 class TrialQueue:
     """See the module. `directory` is the sweep's folder."""
 
-    def __init__(self, rules: Rules, directory: str, limits: Limits = Limits()) -> None:
-        self._rules, self._limits, self._directory = rules, limits, Path(directory)
+    def __init__(self, rules: Rules, directory: str, limits: Limits | None = None) -> None:
+        self._rules, self._limits, self._directory = rules, limits or Limits(), Path(directory)
         self._books, self._changes = Books(), Changes()
         self._log = EventLog(self._directory / "journal.jsonl")
         self._ranks = Ranks(self._changes, rules.sync_timeout_s, rules.lockstep)

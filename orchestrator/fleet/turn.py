@@ -76,12 +76,12 @@ class Turn:
     def joint_end(self, workers: int) -> Ended:
         """One end out of those of the ranks: the first failure wins, else rank 0's."""
         faulty = [(rank, end) for rank, end in sorted(self.ends.items()) if not end.status.did_its_job()]
-        if not faulty:
-            return self._named(self.ends[0])
-        rank, end = faulty[0]
+        rank, end = faulty[0] if faulty else (0, self.ends[min(self.ends)])
+        error = f"rank {rank}: {end.error}" if faulty and workers > 1 else end.error
+        hosts = sorted({one.facts["hosts"] for one in self.ends.values() if "hosts" in one.facts})
         base = self.ends.get(0, end)
-        error = f"rank {rank}: {end.error}" if workers > 1 else end.error
-        return self._named(replace(base, status=end.status, error=error))
+        facts = {**base.facts, **({"hosts": ",".join(hosts)} if hosts else {})}
+        return self._named(replace(base, status=end.status, error=error, facts=facts))
 
     def _named(self, end: Ended) -> Ended:
         """A trial that was told to stop and did has the status it was stopped with; a stop that came with its

@@ -21,6 +21,11 @@ class Interruption:
             self._before[number] = signal.signal(number, self._heard)
         return self
 
+    def listen_again(self) -> None:
+        """After something else, such as `ray.init`, has put handlers of its own in place."""
+        for number in _SIGNALS:
+            signal.signal(number, self._heard)
+
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)

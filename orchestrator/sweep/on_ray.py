@@ -49,15 +49,13 @@ class SweepOnRay:
         self._demand = Demand(prepared, options.max_concurrent)
         self._fleet = RayFleet(settings, prepared.nodes, self._demand.shapes, self._notes.put)
 
-    def run(self) -> bool:
-        """Run to the end; whether it was interrupted."""
-        with Interruption() as interruption:
-            try:
-                self._run(interruption)
-            finally:
-                self._fleet.close(grace_s=0)
-                self._listen(0)
-        return bool(interruption.count)
+    def run(self, interruption: Interruption) -> None:
+        """Run to the end, or until it is interrupted."""
+        try:
+            self._run(interruption)
+        finally:
+            self._fleet.close(grace_s=0)
+            self._listen(0)
 
     def _run(self, interruption: Interruption) -> None:
         if not self._demand.shapes:

@@ -34,6 +34,14 @@ class Recorder:
         self._facts = sweep_facts(self.prepared)
         self._trials: dict[str, Trial] = {}
 
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """A fault of ours leaves no record open."""
+        if kind is not None:
+            self.tracker.end(SweepStatus.FAILED, self.ledger.counts())
+
     def open(self, trials: int) -> None:
         """The sweep begins, with so many trials as far as can be told."""
         experiment = self.prepared.experiment

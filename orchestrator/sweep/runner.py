@@ -15,6 +15,7 @@ from orchestrator.options import Options, Verbosity
 from orchestrator.report import summary as summaries
 from orchestrator.report.terminal import open_console
 from orchestrator.results import Ended, SweepStatus
+from orchestrator.sweep.interruption import Interruption
 from orchestrator.sweep.preparation import prepare
 from orchestrator.sweep.recorder import Recorder
 from orchestrator.tracking import create_tracker, probe
@@ -36,15 +37,18 @@ def run(options: Options, loaded: LoadedExperiment) -> int:
         environment = _environment(loaded.file.parent, nodes)
         prepared.directory.mkdir(parents=True)
         console = stack.enter_context(contextlib.closing(open_console(options)))
-        tracker = create_tracker(tracking_uri, prepared.directory)
-        recorder = Recorder(options, prepared, console, tracker)
-        recorder.open(prepared.planner.trials_expected())
-        if not address:
-            stack.enter_context(cluster.connected(None, nodes, verbose=verbose))
-        from orchestrator.sweep.on_ray import SweepOnRay
+        recorder = Recorder(options, prepared, console, create_tracker(tracking_uri, prepared.directory))
+        interruption = stack.enter_context(Interruption())
+        with recorder:
+            recorder.open(prepared.planner.trials_expected())
+            if not address:
+                stack.enter_context(cluster.connected(None, nodes, verbose=verbose))
+                interruption.listen_again()
+            if not interruption.count:
+                from orchestrator.sweep.on_ray import SweepOnRay
 
-        interrupted = SweepOnRay(options, prepared, recorder, environment).run()
-        return recorder.close(interrupted=interrupted).exit_code
+                SweepOnRay(options, prepared, recorder, environment).run(interruption)
+            return recorder.close(interrupted=bool(interruption.count)).exit_code
 
 
 def show_plan(options: Options, loaded: LoadedExperiment) -> int:
