@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import GetTimeoutError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from orchestrator.decide.group_life import DemandView, End, GiveUp, LifeLimits, Start, decide
+from orchestrator.decide.group_life import DemandView, End, GiveUp, GroupState, LifeLimits, Start, decide
 from orchestrator.decide.retry import FAILED_STARTS, Cause
 from orchestrator.devices import DeviceShape, Node
 from orchestrator.fleet.base import Fleet
@@ -28,6 +28,7 @@ from orchestrator.results import Event, TrialStatus
 from orchestrator.trial import Rules, Trial
 
 _LOOK_EVERY_S = 0.2
+_TELL_EVERY_S = 60.0
 _SCRATCH = ".ray-train"  # Ray Train wants a folder that all of a group's workers see; we keep nothing there
 _CALL_TIMEOUT_S = 60.0
 
@@ -140,18 +141,7 @@ class RayFleet(Fleet):
             if group := self._groups.get(group_id):
                 group.kill()
                 self._forget(group, Cause.OUT_OF_STEP, reason)
-        late = [
-            id for id, since in self._started.items() if time.monotonic() - since > self._settings.start_timeout_s
-        ]
-        joined = {group.id for group in view.groups if group.state != "starting"}
-        for group_id in late:
-            group = self._groups[group_id]
-            if group_id not in joined:
-                group.kill()
-                waited = f"its devices were not there within {self._settings.start_timeout_s:g} s"
-                self._forget(group, Cause.GROUP_FAILED, waited)
-        for group_id in joined:
-            self._started.pop(group_id, None)
+        self._see_who_is_late({group.id for group in view.groups if group.state is not GroupState.STARTING})
         for action in decide(self._demands(view), view.groups, self._nodes, self._settings.life, self._expected):
             if isinstance(action, Start):
                 self._start(action.shape)
@@ -161,6 +151,22 @@ class RayFleet(Fleet):
             elif isinstance(action, GiveUp):
                 reason = f"{FAILED_STARTS} worker groups in a row ended no trial; the last: {self._last_gone}"
                 self._call(self.queue.fail_waiting.remote(action.shape, reason))
+
+    def _see_who_is_late(self, joined: set[str]) -> None:
+        """A group that cannot start, for want of its devices mostly, is told of now and then, and given up."""
+        for group_id in joined & set(self._started):
+            del self._started[group_id]
+        for group_id, since in list(self._started.items()):
+            waited, limit = time.monotonic() - since, self._settings.start_timeout_s
+            group = self._groups[group_id]
+            if waited > limit:
+                group.kill()
+                self._forget(group, Cause.GROUP_FAILED, f"no {group.shape} was there within {limit:g} s")
+            elif (periods := int(waited // _TELL_EVERY_S)) > 0:
+                self._note(
+                    f"worker group {group_id} has waited {periods * _TELL_EVERY_S:g} s for {group.shape}; "
+                    f"it is given up after {limit:g} s"
+                )
 
     def _demands(self, view: View) -> list[DemandView]:
         """Before the first trial is there, the group that it will need starts already."""

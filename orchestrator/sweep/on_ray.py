@@ -62,6 +62,9 @@ class SweepOnRay:
             for found in self._prepared.planner.trials():
                 self._recorder.announce(found)
             return
+        asked = self._options.max_concurrent
+        if asked and asked > self._demand.most_live:
+            self._recorder.console.note(f"--max-concurrent {asked} is more than fit: {self._demand.most_live} do")
         tuner = _TunerThread(self._options, self._prepared, self._demand, self._fleet, self._announced)
         tuner.start()
         while tuner.is_alive() and not interruption.count:
@@ -108,7 +111,8 @@ class Demand:
         live = sum(
             min(count, sum(room[shape] + self.ahead for shape in shapes)) for shapes, count in trials.items()
         )
-        live = min(live, sum(room.values()) + self.ahead)
+        self.most_live = sum(room.values())  # shapes that want the same devices count each
+        live = min(live, self.most_live + self.ahead)
         self.proxies = min(live, max_concurrent or live)
 
 
