@@ -2,7 +2,6 @@
 
 import torch
 from ray import tune
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
@@ -12,6 +11,8 @@ from orchestrator import Experiment, Run
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
     """1,500 images of 8 x 8 pixels to train on and 297 to validate with."""
+    from sklearn.datasets import load_digits  # here, since only workers need it and it takes seconds
+
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     inputs = torch.tensor(images / 16, dtype=torch.float32)[order]

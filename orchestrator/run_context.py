@@ -18,7 +18,7 @@ from orchestrator.frameworks.base import Session, WorkerFacts
 from orchestrator.results import is_finite
 from orchestrator.trial import Lease
 
-_LOG_BUFFER = 1000  # values of `run.log`
+_LOG_BUFFER = 1000  # values of `run.log` that are handed on together
 
 # The orchestrator itself acts on these, whatever the train function reads.
 _PLACEMENT = {"device", "devices", "workers", "cpus_per_worker", "seed"}
@@ -77,6 +77,7 @@ class Run:
         self._stopped = False
         self._has_state = False
         self._logged: list[tuple[str, Any, int, float]] = []
+        self._logged_tensors = False
         self._checkpoints = CheckpointKeeper(
             Path(lease.directory) / "checkpoints",
             keep=self._rules.keep_checkpoints,
@@ -185,14 +186,15 @@ class Run:
         self._stopped = self._stopped or decision.stop
 
     def log(self, **metrics: Any) -> None:
-        """Step-level metrics of rank 0. Never waits: values on the device are read at the next report."""
+        """Step-level metrics of rank 0. Never waits: tensors are kept, and read at the next report."""
         if self.rank:
             return
         now = time.time()
         for name, value in metrics.items():
             kept = value.detach().clone() if hasattr(value, "detach") else value
             self._logged.append((name, kept, self._steps, now))
-        if len(self._logged) >= _LOG_BUFFER:
+            self._logged_tensors |= kept is not value
+        if len(self._logged) >= _LOG_BUFFER and not self._logged_tensors:
             self.flush()
 
     def flush(self) -> None:
@@ -201,9 +203,10 @@ class Run:
         Raises:
             TypeError: a logged value is no number.
         """
-        if self._logged:
-            logged, self._logged = self._logged, []
-            self._channel.log([(name, self._number(name, value), step, at) for name, value, step, at in logged])
+        logged, self._logged, self._logged_tensors = self._logged, [], False
+        for begin in range(0, len(logged), _LOG_BUFFER):
+            values = logged[begin : begin + _LOG_BUFFER]
+            self._channel.log([(name, self._number(name, value), step, at) for name, value, step, at in values])
 
     def unread(self) -> tuple[str, ...]:
         """Swept settings that nobody looked at. Of a nested one the outermost name counts."""
@@ -222,6 +225,7 @@ class Run:
             self.diverged_at = epoch
         self.flush()
         decision = self._channel.report(self._reports, epoch, metrics, self._save(epoch, metrics))
+        self._checkpoints.remove_others()
         if self.diverged_at is not None and self._rules.on_divergence == "stop" and not decision.stop:
             return Decision(stop=True, everywhere=self.workers == 1)
         return decision

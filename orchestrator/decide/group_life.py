@@ -92,6 +92,9 @@ def decide(
     """
     actions: list[Action] = []
     starting: list[DeviceShape] = []
+    # A group that starts keeps a core busy with imports: on a small machine two at once would only both be late.
+    may_start = max(1, sum(node.cpus for node in nodes) - 1)
+    may_start -= sum(group.state is GroupState.STARTING for group in groups)
     accelerators = {shape for shape in expected if shape.device != "cpu"} - {group.shape for group in groups}
 
     def room(shape: DeviceShape, without: Sequence[str]) -> bool:
@@ -108,8 +111,9 @@ def decide(
         ready = sum(group.state is not GroupState.BUSY for group in mine)
         for _ in range(demand.waiting - ready):
             if room(demand.shape, ()):
-                starting.append(demand.shape)
-                actions.append(Start(demand.shape))
+                if len(starting) < may_start:
+                    starting.append(demand.shape)
+                    actions.append(Start(demand.shape))
             else:
                 freed = _free(demand, bool(mine), groups, room, limits)
                 actions += [End(id, f"its devices are wanted for {demand.shape}") for id in freed]

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import GetTimeoutError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from orchestrator.decide.group_life import DemandView, End, GiveUp, GroupState, LifeLimits, Start, decide
+from orchestrator.decide.group_life import End, GiveUp, GroupState, LifeLimits, Start, decide
 from orchestrator.decide.retry import FAILED_STARTS, Cause
 from orchestrator.devices import DeviceShape, Node
 from orchestrator.fleet.base import Fleet
@@ -79,6 +79,8 @@ class RayFleet(Fleet):
         self._last_gone = ""
         self._closing = threading.Event()
         self._failure: BaseException | None = None
+        if expected:  # before the first trial is there, and before the queue has started
+            self._start(expected[0])
         self._steward = threading.Thread(target=self._look_after_groups, name="group-steward", daemon=True)
         self._steward.start()
 
@@ -142,7 +144,7 @@ class RayFleet(Fleet):
                 group.kill()
                 self._forget(group, Cause.OUT_OF_STEP, reason)
         self._see_who_is_late({group.id for group in view.groups if group.state is not GroupState.STARTING})
-        for action in decide(self._demands(view), view.groups, self._nodes, self._settings.life, self._expected):
+        for action in decide(view.demands, view.groups, self._nodes, self._settings.life, self._expected):
             if isinstance(action, Start):
                 self._start(action.shape)
             elif isinstance(action, End):
@@ -168,12 +170,6 @@ class RayFleet(Fleet):
                     f"it is given up after {limit:g} s"
                 )
 
-    def _demands(self, view: View) -> list[DemandView]:
-        """Before the first trial is there, the group that it will need starts already."""
-        if view.demands or view.groups or not self._expected:
-            return list(view.demands)
-        return [DemandView(shape=self._expected[0], waiting=1)]
-
     def _start(self, shape: DeviceShape) -> None:
         group_id = f"g{next(self._numbers)}"
         settings = WorkerSettings(
@@ -186,7 +182,7 @@ class RayFleet(Fleet):
             trials=1 if self._settings.one_trial_a_group else None,
             scratch=str(self._scratch),
         )
-        self._call(self.queue.open_group.remote(group_id, shape))
+        self.queue.open_group.remote(group_id, shape)  # long before the group's own first call
         self._groups[group_id] = WorkerGroup(settings, self._home, self._settings.environment)
         self._started[group_id] = time.monotonic()
         self._note(f"worker group {group_id} starts: {shape}")

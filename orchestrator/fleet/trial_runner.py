@@ -163,9 +163,10 @@ class _Attempt:
     def _judge_reports(self) -> None:
         """The trial's state where `train` returned."""
         objective = self._lease.rules.objective
+        was_done = self._lease.checkpoint is not None and not self._line.reported  # by the attempt before
         if self._line.told_to_stop:
             self._status = TrialStatus.PRUNED
-        elif self._worker.rank == 0 and objective not in self._line.reported:
+        elif self._worker.rank == 0 and objective not in self._line.reported and not was_done:
             names = ", ".join(sorted(self._line.reported)) or "nothing"
             self.fail(f"train never reported '{objective}' (reported: {names})")
 
@@ -179,7 +180,6 @@ class _Attempt:
             "config.hash": lease.trial.hash,
             "experiment.file": self._loaded.file.name,
             "precision.requested": lease.placement.converted_from or lease.placement.precision,
-            "precision.effective": lease.placement.precision,
             "batch.global": str(lease.trial.config["batch_size"]),
             "batch.per_worker": str(lease.trial.config["batch_size"] // self._worker.workers),
             "workers": str(self._worker.workers),
@@ -219,7 +219,7 @@ class _Line(Channel):
 
     def boundary(self, epoch: int, stopped: bool) -> bool:
         ends = self._channel.boundary(epoch, stopped)
-        self.told_to_stop |= ends and not stopped
+        self.told_to_stop |= ends
         return ends
 
     def log(self, values: list[tuple[str, float, int, float]]) -> None:

@@ -28,8 +28,9 @@ class Torch(Framework):
                 )
             self._device = torch.device("cuda", worker.device_index)
             torch.cuda.set_device(self._device)
-        if "OMP_NUM_THREADS" not in os.environ:  # else it is the user's, or Ray's, which is the worker's CPUs too
-            torch.set_num_threads(worker.cpus)
+        torch.set_num_threads(_own_threads() or worker.cpus)
+        # The first optimizer of a process imports the compiler, which takes seconds: now, not in the first trial.
+        torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
 
     def sum_over_workers(self, number: int) -> int:
         numbers = torch.tensor([number], dtype=torch.float64)
@@ -50,3 +51,9 @@ class Torch(Framework):
         return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
             isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
         )
+
+
+def _own_threads() -> int:
+    """The threads that the user has set for OpenMP, or Ray, for which they are the worker's CPUs; 0 if none."""
+    outermost = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(outermost) if outermost.isdigit() else 0

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from orchestrator.frameworks.torch_nested import map_leaves
 from orchestrator.frameworks.torch_state import set_tf32
-from orchestrator.frameworks.torch_tensors import map_tensors
 from orchestrator.precision import Precision
 
 _AUTOCAST = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
@@ -55,12 +55,13 @@ class TorchPrecision:
         return torch.autocast(self._device.type, dtype=self._dtype)
 
     def apply(self, model: nn.Module) -> None:
-        """Give the model's weights their type, and look at its products."""
+        """Look at the model's products, and give its weights their type."""
+        # First, for a model that is one layer: its output is looked at before it is cast.
+        self._looks += [_Look(layer) for layer in model.modules() if isinstance(layer, _MULTIPLY)]
         if self._precision is Precision.BF16_TRUE:
             model.to(torch.bfloat16)
             model.register_forward_pre_hook(_cast_inputs, with_kwargs=True)
             model.register_forward_hook(_cast_outputs)
-        self._looks += [_Look(layer) for layer in model.modules() if isinstance(layer, _MULTIPLY)]
 
     def find(self) -> None:
         """Find the effective precision, after a forward pass in training; warns where it is not the trial's.
@@ -123,13 +124,13 @@ def _precision_of_products(device: torch.device) -> str:
         return Precision.TF32 if keeps(1 + 2**-9) else "float32 weights, products in bfloat16 inside"
 
 
-def _cast(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor
+def _cast(dtype: torch.dtype) -> Callable[[Any], Any]:
+    return lambda item: item.to(dtype) if isinstance(item, torch.Tensor) and item.is_floating_point() else item
 
 
 def _cast_inputs(model: nn.Module, inputs: Any, named: Any) -> Any:
-    return map_tensors(_cast(torch.bfloat16), inputs), map_tensors(_cast(torch.bfloat16), named)
+    return map_leaves(_cast(torch.bfloat16), inputs), map_leaves(_cast(torch.bfloat16), named)
 
 
 def _cast_outputs(model: nn.Module, inputs: Any, output: Any) -> Any:
-    return map_tensors(_cast(torch.float32), output)
+    return map_leaves(_cast(torch.float32), output)

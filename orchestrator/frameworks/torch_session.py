@@ -97,7 +97,8 @@ class TorchSession(Session):
             shuffle=shuffle,
             seed=self._settings.seed,
             epoch=epoch,
-            begin=self._clock.begin_pass if train else _nothing,
+            begin=self._clock.begin_pass if train else self._clock.begin_validation,
+            end=self._clock.end_pass if train else self._clock.end_validation,
             **options,
         )
 
@@ -130,6 +131,7 @@ class TorchSession(Session):
         return float(value)
 
     def save(self, directory: Path, progress: Mapping[str, int]) -> bool:
+        self._clock.end_pass()  # also of one that went over the user's own loader
         state = {
             "objects": [item.state_dict() for item in self._objects],
             "kinds": [type(item).__name__ for item in self._objects],
@@ -145,6 +147,8 @@ class TorchSession(Session):
         return load_progress(checkpoint)
 
     def facts(self) -> dict[str, str]:
+        """Raises FloatingPointError where fp16 has overflowed in every step, so that nothing was trained."""
+        self._update.check()
         facts = dict(self._facts)
         if self._precision.effective is not None:
             facts["precision.effective"] = self._precision.effective
@@ -153,17 +157,21 @@ class TorchSession(Session):
         return facts
 
     def measured(self) -> dict[str, float]:
-        """Setup time ends, and train time begins, with the first pass over the training data. Train time ends with
-        the last step and is without the time that torch.compile took, which is measured apart."""
+        """Setup time ends with the first pass over the training data. Train time is that of the steps, without the
+        time that torch.compile took, which is measured apart; validation time is that of the other passes."""
         found = {**compiled(), **self._update.measured()}
-        if (steady := speed(self._clock.times_s(), self._settings.batch_size)) is not None:
+        times_s, validation_times_s = self._clock.times_s(), self._clock.validation_times_s()
+        if (steady := speed(times_s, self._settings.batch_size)) is not None:
             found["perf/samples_per_s"] = steady.samples_per_s
             found["perf/step_time_s_p50"] = steady.step_time_s_p50
             found["perf/step_time_s_p99"] = steady.step_time_s_p99
-        if self._clock.began is not None and self._clock.ended is not None:
+        if self._clock.began is not None:
             found["perf/setup_time_s"] = self._clock.began - self._opened
-            trained_s = self._clock.ended - self._clock.began
-            found["perf/train_time_s"] = max(0.0, trained_s - found.get("perf/compile_time_s", 0.0))
+        if times_s:  # the compiler works in the first step: where that was not timed, it is not in the sum either
+            compiled_s = 0.0 if self._clock.untimed_steps else found.get("perf/compile_time_s", 0.0)
+            found["perf/train_time_s"] = max(0.0, sum(times_s) - compiled_s)
+        if validation_times_s:
+            found["perf/validation_time_s"] = sum(validation_times_s)
         if (peak := self._peak_bytes()) is not None:
             found["perf/memory_peak_gib"] = peak / 2**30
         if self._optimizer is not None:
@@ -222,7 +230,3 @@ def sum_over_workers(values: torch.Tensor, device: torch.device, workers: int) -
 
 def _allocated_bytes(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-
-
-def _nothing() -> None:
-    """A pass that is not timed begins."""

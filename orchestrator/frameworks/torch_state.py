@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ _SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
 )
+_AUTOCAST_KINDS = ("cpu", "cuda")
 _CUDNN: Any = torch.backends.cudnn
 _MKLDNN: Any = torch.backends.mkldnn
 _BACKENDS: tuple[Any, ...] = (torch.backends, _CUDNN, _CUDNN.conv, _CUDNN.rnn, _MKLDNN, _MKLDNN.conv, _MKLDNN.rnn)
@@ -64,6 +67,8 @@ class TorchState:
 
     flags: tuple[Any, ...]
     switches: tuple[Any, ...]
+    autocast_types: tuple[torch.dtype, ...]
+    hooks: tuple[dict[Any, Any], ...]
     random: dict[str, Any]
 
     @classmethod
@@ -72,12 +77,14 @@ class TorchState:
         return cls(
             flags=tuple(getattr(backend, name) for backend, name in _FLAGS),
             switches=tuple(read() for read, _ in _SWITCHES),
+            autocast_types=tuple(torch.get_autocast_dtype(kind) for kind in _AUTOCAST_KINDS),
+            hooks=tuple(registry.copy() for registry in _hooks_of_all()),
             random=random_states(),
         )
 
     def restore(self) -> None:
         """Settings as they were, nothing compiled, no cached casts, memory freed."""
-        torch.set_default_device(None)
+        _leave_default_device()
         torch.set_flush_denormal(False)
         _leave_autocast()
         set_tf32(False)
@@ -86,6 +93,11 @@ class TorchState:
         for (read, write), value in zip(_SWITCHES, self.switches, strict=True):
             if read() != value:
                 write(value)
+        for kind, dtype in zip(_AUTOCAST_KINDS, self.autocast_types, strict=True):
+            torch.set_autocast_dtype(kind, dtype)
+        for registry, hooks in zip(_hooks_of_all(), self.hooks, strict=True):
+            registry.clear()
+            registry.update(hooks)
         set_random_states(self.random)
         forget_compiled()
         gc.collect()
@@ -97,11 +109,31 @@ class TorchState:
             torch.cuda.reset_peak_memory_stats()
 
 
+def _leave_default_device() -> None:
+    torch.set_default_device(None)
+    # In torch 2.9 `torch.get_default_device` then fails, for the device that it asks is None.
+    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    if context is not None:
+        vars(context).pop("device_context", None)
+
+
 def _leave_autocast() -> None:
     """A context that was entered and never left would stay in force, with weights cast once and for all."""
-    for kind in ("cpu", "cuda"):
+    for kind in _AUTOCAST_KINDS:
         torch.set_autocast_enabled(kind, False)
     torch.autocast_increment_nesting()
     while torch.autocast_decrement_nesting() > 0:
         pass
     torch.clear_autocast_cache()
+
+
+def _hooks_of_all() -> list[dict[Any, Any]]:
+    """Where torch keeps the hooks that run for every module and every optimizer. It has functions that add one,
+    but none that tells or removes those that are there."""
+    places = sys.modules["torch.nn.modules.module"], sys.modules["torch.optim.optimizer"]
+    return [
+        registry
+        for place in places
+        for name, registry in sorted(vars(place).items())
+        if name.startswith("_global_") and isinstance(registry, dict)
+    ]

@@ -24,6 +24,9 @@ class Update:
             scheduler.step()
         optimizer.zero_grad(set_to_none=True)
 
+    def check(self) -> None:
+        """Raises FloatingPointError where none of the updates was made."""
+
     def measured(self) -> dict[str, float]:
         return {}
 
@@ -43,7 +46,7 @@ class ScaledUpdate(Update):
     def __init__(self, device: torch.device) -> None:
         self._scaler = torch.amp.GradScaler(device.type)
         self._scale = self._scaler.get_scale()
-        self._skipped = self._skipped_in_a_row = 0
+        self._made = self._skipped = self._skipped_in_a_row = 0
 
     def __call__(self, loss: Any, optimizer: Any, scheduler: Any, clip_norm: float | None) -> None:
         """As every fp16 training it waits for the device: whether gradients overflowed decides what follows.
@@ -61,6 +64,7 @@ class ScaledUpdate(Update):
         if self._scale < before:
             self._skip()
         else:
+            self._made += 1
             self._skipped_in_a_row = 0
             if scheduler is not None:
                 scheduler.step()
@@ -75,16 +79,23 @@ class ScaledUpdate(Update):
                 f"{self._scale:g}): the loss or its gradients are not finite"
             )
 
+    def check(self) -> None:
+        if self._skipped and not self._made:
+            raise FloatingPointError(
+                f"each of the {self._skipped} optimizer updates overflowed in fp16 and was skipped (loss scale "
+                f"now {self._scale:g}): the model is untrained"
+            )
+
     def measured(self) -> dict[str, float]:
         return {"train/skipped_steps": float(self._skipped), "train/loss_scale": self._scale}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scaler": self._scaler.state_dict(), "skipped": self._skipped}
+        return {"scaler": self._scaler.state_dict(), "made": self._made, "skipped": self._skipped}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:  # of a trial in fp16 as well
             self._scaler.load_state_dict(state["scaler"])
-            self._scale, self._skipped = self._scaler.get_scale(), state["skipped"]
+            self._scale, self._made, self._skipped = self._scaler.get_scale(), state["made"], state["skipped"]
 
 
 def update_at(precision: Precision, device: torch.device) -> Update:

@@ -42,41 +42,67 @@ class StepClock:
     """Times the steps of a trial on a device that is done when its call returns.
 
     A step goes from the end of the one before, or from the start of the pass over the data, to its own end: the
-    time to fetch its batch counts, what happens between two passes does not.
+    time to fetch its batch counts, what happens between two passes does not. A step whose beginning nobody told is
+    not timed.
 
     Attributes:
-        began, ended: by `time.perf_counter`, of the first pass or step and of the last step; None before.
+        began: by `time.perf_counter`, of the first pass or step; None before.
+        untimed_steps: how many were not timed.
     """
 
     def __init__(self) -> None:
         self._since: Any = None
-        self._times_s = array("d")
+        self._validates_since: Any = None
+        self._times_s, self._validation_times_s = array("d"), array("d")
         self.began: float | None = None
-        self.ended: float | None = None
+        self.untimed_steps = 0
 
     def begin_pass(self) -> None:
         """A pass over the training data begins."""
         self._since = self._mark()
-        if self.began is None:
-            self.began = time.perf_counter()
+        self._has_begun()
 
     def end_step(self) -> None:
         mark = self._mark()
-        if self._since is not None:
-            self._take(self._since, mark)
+        if self._since is None:
+            self.untimed_steps += 1
+            self._has_begun()
+        else:
+            self._take(self._since, mark, self._times_s)
         self._since = mark
-        self.ended = time.perf_counter()
-        if self.began is None:
-            self.began = self.ended
+
+    def end_pass(self) -> None:
+        """What follows belongs to no step."""
+        self._since = None
+
+    def begin_validation(self) -> None:
+        """A pass over other data begins, perhaps in the middle of one over the training data."""
+        self._validates_since = self._mark()
+
+    def end_validation(self) -> None:
+        mark = self._mark()
+        if self._validates_since is not None:
+            self._take(self._validates_since, mark, self._validation_times_s)
+        self._validates_since = None
+        if self._since is not None:
+            self._since = mark
 
     def times_s(self) -> Sequence[float]:
         """The duration of each step, in their order."""
         return self._times_s
 
+    def validation_times_s(self) -> Sequence[float]:
+        """The duration of each pass over other data than that of the training."""
+        return self._validation_times_s
+
+    def _has_begun(self) -> None:
+        if self.began is None:
+            self.began = time.perf_counter()
+
     def _mark(self) -> Any:
         """A moment."""
         return time.perf_counter()
 
-    def _take(self, began: Any, ended: Any) -> None:
-        """A step lay between two moments."""
-        self._times_s.append(ended - began)
+    def _take(self, began: Any, ended: Any, times_s: array[float]) -> None:
+        """Something lay between two moments."""
+        times_s.append(ended - began)

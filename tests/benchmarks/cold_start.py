@@ -1,7 +1,7 @@
 """From the command to the first report of the first trial, torch on CPU.
 
-A: `orchestrator.run experiments/mlp.py` (the report is on the driver's disk, an epoch has been trained). B: the
-documented pattern, a Ray Train run in a Tune trial, which does nothing but report (the driver has heard of it).
+A: `orchestrator.run experiments/mlp.py` (the report is on the driver's disk). B: the documented pattern, a Ray
+Train run in a Tune trial, with the same model and data (the driver has heard of the report).
 
 Usage: python tests/benchmarks/cold_start.py [RUNS]. About 3 minutes on 2 cores.
 """
@@ -30,7 +30,7 @@ def ours() -> float:
 
 def documented() -> float:
     began = time.time()
-    command = [sys.executable, str(HERE / "documented_pattern.py"), "1", "1"]
+    command = [sys.executable, str(HERE / "documented_pattern.py"), "1", "1", "mlp"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     return json.loads(answer.stdout.splitlines()[-1])["first_report_at"] - began
 

@@ -20,6 +20,7 @@ ONE_CPU = DeviceShape(device="cpu", model=None, devices=1, workers=1, cpus_per_w
 TWO_WORKERS = replace(ONE_CPU, workers=2)
 GPU = replace(ONE_CPU, device="gpu", cpus_per_worker=2)
 LAPTOP = [Node(id="a", address="127.0.0.1", cpus=2)]
+FOUR_CORES = [Node(id="a", address="127.0.0.1", cpus=4)]
 WITH_GPU = [Node(id="a", address="127.0.0.1", cpus=4, resources={"GPU": 1.0})]
 LIMITS = LifeLimits(max_hold_s=60, idle_s=120)
 
@@ -33,7 +34,16 @@ def test_a_waiting_trial_starts_a_group_and_no_more_groups_than_trials():
 
 
 def test_no_more_groups_start_than_fit():
-    assert decide([DemandView(shape=ONE_CPU, waiting=9)], [], LAPTOP, LIMITS) == [Start(ONE_CPU)] * 2
+    assert decide([DemandView(shape=ONE_CPU, waiting=9)], [], FOUR_CORES, LIMITS) == [Start(ONE_CPU)] * 3
+    full = [group(f"g{number}") for number in range(4)]
+    assert decide([DemandView(shape=ONE_CPU, waiting=9)], full, FOUR_CORES, LIMITS) == []
+
+
+def test_on_two_cores_groups_start_one_after_the_other():
+    demands = [DemandView(shape=ONE_CPU, waiting=9)]
+    assert decide(demands, [], LAPTOP, LIMITS) == [Start(ONE_CPU)]
+    assert decide(demands, [group("g1", state=GroupState.STARTING)], LAPTOP, LIMITS) == []
+    assert decide(demands, [group("g1", state=GroupState.IDLE)], LAPTOP, LIMITS) == [Start(ONE_CPU)]
 
 
 def test_a_limit_on_concurrent_trials_limits_the_groups():
@@ -85,7 +95,7 @@ def test_an_idle_group_is_not_ended_when_that_would_not_make_enough_room():
 def test_a_cpu_group_leaves_the_cores_that_a_coming_gpu_group_needs():
     demands = [DemandView(shape=ONE_CPU, waiting=9)]
     assert decide(demands, [], WITH_GPU, LIMITS, expected=[GPU]) == [Start(ONE_CPU)] * 2
-    assert decide(demands, [], WITH_GPU, LIMITS) == [Start(ONE_CPU)] * 4
+    assert decide(demands, [], WITH_GPU, LIMITS) == [Start(ONE_CPU)] * 3
 
 
 def test_accelerators_start_before_the_cpu():

@@ -62,7 +62,7 @@ class BareSession(Session):
 
     def facts(self) -> dict[str, str]:
         self._may_fail("facts")
-        return {"precision.effective": "fp32", "rows.used": "10"}
+        return {"rows.used": "10"}
 
     def measured(self) -> dict[str, float]:
         return {"perf/samples_per_s": 5.0}
@@ -183,7 +183,7 @@ def test_a_trial_that_returns_has_finished_with_its_facts_and_numbers(run, tmp_p
     assert ended.unread == ("unused",)
     assert ended.measured["perf/samples_per_s"] == 5.0 and ended.measured["perf/wall_time_s"] > 0
     expected = {
-        "precision.requested": "tf32", "precision.effective": "fp32", "batch.global": "64",
+        "precision.requested": "tf32", "batch.global": "64",
         "batch.per_worker": "64", "workers": "1", "seed": "3", "experiment.file": "tested_experiment.py",
         "device.type": "cpu", "device.count": "1", "framework": "bare", "framework.version": "1",
         "group.trial_index": "4", "rows.used": "10",
@@ -192,6 +192,19 @@ def test_a_trial_that_returns_has_finished_with_its_facts_and_numbers(run, tmp_p
     assert {"config.hash", "device.model", "hosts", "python.version"} <= set(ended.facts)
     assert all(isinstance(value, str) for value in ended.facts.values())
     assert log_of(tmp_path) == "hello\n"
+
+
+def test_a_precision_that_the_framework_did_not_find_is_not_guessed(run):
+    assert "precision.effective" not in run("run.report(loss=1)").facts
+
+
+def test_an_attempt_that_finds_all_epochs_done_has_finished(run):
+    session = BareSession({})
+    session.progress = lambda checkpoint: {"epoch": 3}
+    framework = BareFramework()
+    framework.session_of_trial = session
+    ended = run("for _ in run.epochs():\n    run.report(loss=1)", framework, checkpoint="/checkpoints/3")
+    assert (ended.status, ended.error) == (TrialStatus.FINISHED, None)
 
 
 def test_the_session_gets_the_trials_settings_and_is_closed(run):

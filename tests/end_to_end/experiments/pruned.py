@@ -14,6 +14,6 @@ experiment = Experiment(
     name="pruned",
     train=train,
     config={"epochs": 16},
-    sweep={"x": tune.grid_search([29, *range(29)])},
+    sweep={"x": tune.grid_search(list(reversed(range(30))))},
     objective="score",
 )

@@ -17,7 +17,11 @@ def train(run: Run) -> None:
 
 
 def left_out(config: dict) -> str | None:
-    return "a quick experiment is no slow one" if config["x"] == 13 else None
+    if config["x"] == 13:
+        return "13 brings bad luck"
+    if config.get("device") == "gpu" and config.get("workers", 1) > 1:
+        return "a GPU has one worker"
+    return None
 
 
 experiment = Experiment(

@@ -17,7 +17,7 @@ def rows(count: int, seed: int) -> TensorDataset:
 
 def train(run: Run) -> None:
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     model, optimizer = run.prepare(model, optimizer)
     for _ in run.epochs():
         for inputs, targets, _ in run.loader(rows(75, 1)):
