@@ -226,8 +226,6 @@ class Run:
         self.flush()
         decision = self._channel.report(self._reports, epoch, metrics, self._save(epoch, metrics))
         self._checkpoints.remove_others()
-        if self.diverged_at is not None and self._rules.on_divergence == "stop" and not decision.stop:
-            return Decision(stop=True, everywhere=self.workers == 1)
         return decision
 
     def _save(self, epoch: int, metrics: Mapping[str, float]) -> str | None:

@@ -297,30 +297,6 @@ def test_nan_is_reported_and_the_first_epoch_of_it_is_known(make, channel):
     assert channel.reports[1][2] == {"score": math.inf}
 
 
-def test_a_diverged_trial_ends_where_the_rules_say_so(make, channel):
-    run = make(on_divergence="stop")
-    run.report(score=1)
-    with pytest.raises(StopTrial):
-        run.report(score=math.nan)
-    assert run.diverged_at == 2 and len(channel.reports) == 2
-
-
-def test_a_diverged_trial_of_several_workers_ends_on_all_of_them_before_the_next_epoch(make, channel):
-    run = make(on_divergence="stop", workers=2)
-    for _ in run.epochs():
-        run.report(score=math.nan)
-    assert channel.boundaries == [(0, False), (1, True)]
-
-
-def test_a_diverged_rank_0_raises_where_the_others_do(make):
-    run = make(on_divergence="stop", workers=2, channel=MemoryChannel({1: Decision(stop=True)}))
-    with pytest.raises(StopTrial):
-        run.report(score=math.nan)
-
-
-# Logs
-
-
 def test_logs_are_handed_on_at_a_report_with_their_steps(make, channel):
     run = make()
     for loss in (3.0, 2.0):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.channel import Channel, Decision
+from orchestrator.decide.stop import stop_reason
 from orchestrator.fleet.base import Fleet
 from orchestrator.fleet.trial_log import copied
 from orchestrator.fleet.trial_runner import process_facts, run_trial
@@ -80,7 +81,7 @@ class LocalFleet(Fleet):
         }
         started = Started(trial_id=trial.id, attempt=1, time=time.time(), group="local", facts=facts)
         self._happened.append(started)
-        self._running = _LocalChannel(trial.id, self._happened, self._decide)
+        self._running = _LocalChannel(trial.id, self._happened, self._decide, self._rules)
         try:
             ended = run_trial(
                 self._lease(trial, placement), self._running, framework, worker, self._loaded, log=copied
@@ -114,8 +115,10 @@ class LocalFleet(Fleet):
 class _LocalChannel(Channel):
     """A trial's line to the fleet; `stop` is what the trial is to end with."""
 
-    def __init__(self, trial_id: str, happened: deque[Event], decide: Callable[[Reported], bool]) -> None:
-        self.trial_id = trial_id
+    def __init__(
+        self, trial_id: str, happened: deque[Event], decide: Callable[[Reported], bool], rules: Rules
+    ) -> None:
+        self.trial_id, self._rules = trial_id, rules
         self.stop: tuple[TrialStatus, str] | None = None
         self._happened, self._decide = happened, decide
 
@@ -124,6 +127,8 @@ class _LocalChannel(Channel):
             trial_id=self.trial_id, attempt=1, time=time.time(), number=number, epoch=epoch, metrics=metrics
         )
         self._happened.append(report)
+        if reason := stop_reason(report, self._rules):
+            self.stop = self.stop or (TrialStatus.PRUNED, reason)
         if self._decide(report):
             self.stop = self.stop or (TrialStatus.PRUNED, "the trial scheduler stopped it")
         return Decision(stop=self.stop is not None)

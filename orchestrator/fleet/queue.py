@@ -15,6 +15,7 @@ from pathlib import Path
 
 from orchestrator.channel import Decision
 from orchestrator.decide.retry import Cause, is_retried
+from orchestrator.decide.stop import stop_reason
 from orchestrator.devices import DeviceShape
 from orchestrator.fleet.books import Books
 from orchestrator.fleet.changes import Changes
@@ -155,6 +156,8 @@ class TrialQueue:
             trial_id=trial_id, attempt=attempt, time=time.time(), number=number, epoch=epoch, metrics=metrics
         )
         turn.last, turn.reports, turn.checkpoint = report, number, checkpoint or turn.checkpoint
+        if turn.stop is None and (reason := stop_reason(report, self._rules)):
+            turn.stop = (TrialStatus.PRUNED, reason)
         if self._rules.lockstep:
             turn.unread.append(report)
             await self._changes.notify()

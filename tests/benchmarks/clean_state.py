@@ -1,6 +1,6 @@
 """The tenth trial of a warm process against the first trial of a fresh one: the same numbers, at the same speed?
 
-Before the tenth come nine that change whatever a trial can change in torch for its whole process: the list is that of
+Before the tenth come nine that change whatever a trial can change in torch for its whole process: the list is in
 tests/frameworks/test_warm_process.py. Each of both has a process of its own; the trial is an MLP on random rows.
 
 Usage: python tests/benchmarks/clean_state.py. About a minute on 2 cores.

@@ -1,8 +1,8 @@
 """The way that Ray documents: a Tune trial is a function that starts a Ray Train run. Prints JSON.
 
 Usage: python documented_pattern.py TRIALS REPORTS [mlp]. With `mlp` a trial trains an epoch of the model of
-experiments/mlp.py before each report, by hand; else it does nothing. `first_report_at` is in seconds since the epoch
-(Unix), as the driver hears of it.
+experiments/mlp.py before each report, by hand; else it does nothing. `first_report_at` is in seconds since the
+epoch (Unix), as the driver hears of it.
 """
 
 import json

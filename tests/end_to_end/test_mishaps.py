@@ -124,7 +124,9 @@ def test_processes_that_a_trial_starts_end_with_it(mishaps):
     """R12: a command that was left running, and the processes of data loaders."""
     (child,) = re.findall(r"^child (\d+)$", mishaps.log(of(mishaps, "starts_processes")), re.MULTILINE)
     assert not psutil.pid_exists(int(child))
-    loaders = re.findall(r"^loaders, .*: (\d+) (\d+)$", mishaps.log(of(mishaps, "loads_in_processes")), re.MULTILINE)
+    loaders = re.findall(
+        r"^loaders, .*: (\d+) (\d+)$", mishaps.log(of(mishaps, "loads_in_processes")), re.MULTILINE
+    )
     assert len(loaders) == 2
     assert not any(psutil.pid_exists(int(pid)) for pair in loaders for pid in pair)
 

@@ -54,7 +54,10 @@ def test_a_breakpoint_stops_in_the_train_function(tmp_path):
 BAD = {
     "a file that is not there": (["nowhere.py"], "does not exist"),
     "a file without an experiment": (["neighbour.py"], "holds no experiment"),
-    "a file with two experiments and no name": (["quick.py"], "name one, quick.py:NAME (experiment, own_processes)"),
+    "a file with two experiments and no name": (
+        ["quick.py"],
+        "name one, quick.py:NAME (experiment, own_processes)",
+    ),
     "a name that the file does not have": (["quick.py:own_process"], 'did you mean "own_processes"?'),
     "a setting that is not there": (["bad.py:fine", "--set", "ler=1"], 'did you mean "lr"?'),
     "an option that is not there": (["bad.py:fine", "--sampels", "2"], "--samples"),
@@ -70,7 +73,10 @@ BAD = {
     "an empty search space": (["bad.py:fine", "--sweep", "x="], "x"),
     "a function as a setting": (["bad.py:function"], '"activation"'),
     "an open file as a setting": (["bad.py:open_file"], '"file"'),
-    "a tracking server that does not answer": (["bad.py:fine", "--tracking-uri", "http://127.0.0.1:9"], "127.0.0.1:9"),
+    "a tracking server that does not answer": (
+        ["bad.py:fine", "--tracking-uri", "http://127.0.0.1:9"],
+        "127.0.0.1:9",
+    ),
     "a storage that cannot be written": (["bad.py:fine", "--storage", "/proc/results"], "/proc"),
     "a cluster that does not answer": (["bad.py:fine", "--address", "127.0.0.1:9"], "nobody answers there"),
     "an address of Ray Client": (["bad.py:fine", "--address", "ray://127.0.0.1:10001"], "Ray Client"),
@@ -128,5 +134,7 @@ def assert_nothing_started(command, besides: frozenset[str] | set[str] = frozens
 def test_help_needs_neither_torch_nor_ray(tmp_path):
     code = "import sys; from orchestrator.run import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
     code += "print([name for name in ('ray', 'torch', 'mlflow') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=os.environ
+    )
     assert done.stdout.splitlines()[-1] == "[]", done.stderr

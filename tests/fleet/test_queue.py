@@ -171,6 +171,19 @@ def test_a_trial_that_ignores_its_stop_ends_with_its_group(play):
     play(scene)
 
 
+def test_a_diverged_trial_is_stopped_at_that_report_where_the_experiment_says_so(play):
+    async def scene(queue: TrialQueue) -> None:
+        await ready(queue)
+        await queue.submit(trial())
+        await leased(queue)
+        assert not (await queue.report("t1", 1, 1, 1, {"loss": 1.0}, None)).stop
+        assert (await queue.report("t1", 1, 2, 2, {"loss": float("nan")}, None)).stop
+        await queue.finish("g1", 1, 0, end(status=TrialStatus.PRUNED))
+        assert (await happened(queue))[-1].status is TrialStatus.PRUNED
+
+    play(scene, replace(RULES, on_divergence="stop"))
+
+
 def test_in_lockstep_a_report_waits_for_the_trial_scheduler(play):
     async def scene(queue: TrialQueue) -> None:
         await ready(queue)

@@ -6,11 +6,11 @@ import sys
 import threading
 from pathlib import Path
 
+import neighbour
 import torch
 from ray import tune
 from torch.utils.data import DataLoader, Dataset
 
-import neighbour
 from orchestrator import Experiment, Run
 
 
