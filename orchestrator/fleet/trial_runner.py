@@ -178,7 +178,6 @@ class _Attempt:
         facts = {
             **process_facts(self._framework, shape),
             "config.hash": lease.trial.hash,
-            "experiment.file": self._loaded.file.name,
             "precision.requested": lease.placement.converted_from or lease.placement.precision,
             "batch.global": str(lease.trial.config["batch_size"]),
             "batch.per_worker": str(lease.trial.config["batch_size"] // self._worker.workers),

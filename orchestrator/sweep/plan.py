@@ -80,7 +80,7 @@ class Planner:
         Raises:
             ExperimentError: settings that contradict each other.
         """
-        reason = self.experiment.exclude(config) if self.experiment.exclude else None
+        reason = self._excluded(config)
         if reason is not None:
             return Refused(config=config, device=config["device"], reason=str(reason))
         if found := faults(config):
@@ -110,20 +110,24 @@ class Planner:
                     yield Refused(config=config, device=config["device"], reason=reason)
                     continue
                 found = self.trial(config, next(numbers))
-                if isinstance(found, Trial):
+                if found.id is not None:
                     seen[key] = found.id
                 yield found
 
     def check(self) -> None:
-        """Raise one error with the faults of all configurations."""
+        """Raise one error with the faults of all configurations that are not excluded."""
         found: dict[str, None] = {}
         for drawn in self.configurations():
             for config in self.expand(drawn):
-                found.update(dict.fromkeys(faults(config)))
+                if self._excluded(config) is None:
+                    found.update(dict.fromkeys(faults(config)))
                 if len(found) >= _MOST_FAULTS:
                     break
         if found:
             raise ExperimentError(*found)
+
+    def _excluded(self, config: Mapping[str, Any]) -> str | None:
+        return self.experiment.exclude(config) if self.experiment.exclude else None
 
 
 def trial_id(number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 import ray
@@ -31,8 +32,8 @@ def assert_interrupted(command) -> None:
     assert "Traceback" not in command.out + command.err
     assert (command.summary["status"], command.summary["exit_code"]) == ("interrupted", 130)
     for trial in command.trials:
-        assert trial["status"] == "cancelled"
-        assert command.run(trial).info.status == "KILLED"
+        assert trial["status"] == ("cancelled" if trial["mlflow_run_id"] else "pending")
+        assert trial["mlflow_run_id"] or trial["started"] is None
     assert command.parent.info.status == "KILLED"
     assert all(found.info.status == "KILLED" for found in command.runs.values())
 
@@ -66,7 +67,7 @@ def test_an_interrupt_while_the_first_worker_still_starts(endless, to_group):
 
 def test_an_interrupt_before_there_is_a_sweep_leaves_nothing(endless):
     command = endless(trains=False)
-    command.wait_for(lambda: command.family.alive() or command.process.poll() is not None or True, limit_s=1)
+    time.sleep(1)  # the command is importing Ray
     command.send(signal.SIGINT)
     command.wait(limit_s=40)
     assert command.code in (130, -signal.SIGINT)

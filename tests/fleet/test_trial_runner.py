@@ -184,7 +184,7 @@ def test_a_trial_that_returns_has_finished_with_its_facts_and_numbers(run, tmp_p
     assert ended.measured["perf/samples_per_s"] == 5.0 and ended.measured["perf/wall_time_s"] > 0
     expected = {
         "precision.requested": "tf32", "batch.global": "64",
-        "batch.per_worker": "64", "workers": "1", "seed": "3", "experiment.file": "tested_experiment.py",
+        "batch.per_worker": "64", "workers": "1", "seed": "3",
         "device.type": "cpu", "device.count": "1", "framework": "bare", "framework.version": "1",
         "group.trial_index": "4", "rows.used": "10",
     }  # fmt: skip

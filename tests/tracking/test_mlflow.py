@@ -24,7 +24,7 @@ from orchestrator.tracking import mlflow as tracker_module
 from orchestrator.tracking.base import Tracker, TrackingIds
 from orchestrator.trial import Trial
 
-FACTS = {"user": "ann", "experiment.file": "/work/mlp.py", "git.commit": "abc123", "framework": "torch"}
+FACTS = {"user": "ann", "experiment.file": "/home/ann/mlp.py", "git.commit": "abc123", "framework": "torch"}
 
 
 def started(trial_id: str, attempt: int = 0) -> Started:
@@ -208,7 +208,7 @@ def test_settings_metrics_and_facts_of_a_trial_are_there(recorded: Recorded) -> 
 def test_user_and_source_are_those_of_the_experiment(recorded: Recorded) -> None:
     for run in recorded.runs.values():
         assert run.data.tags["mlflow.user"] == run.info.user_id == "ann"
-        assert run.data.tags["mlflow.source.name"] == "/work/mlp.py"
+        assert run.data.tags["mlflow.source.name"] == "/home/ann/mlp.py"
         assert run.data.tags["mlflow.source.git.commit"] == "abc123"
 
 

@@ -18,7 +18,7 @@ GRANDCHILD = "import time; time.sleep(600)"
 
 class Rows(Dataset):
     def __len__(self) -> int:
-        return 10**9
+        return 1000
 
     def __getitem__(self, index: int) -> int:
         return index
