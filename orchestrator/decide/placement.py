@@ -125,15 +125,15 @@ def _default_cpus(device: DeviceType, workers: int, suitable: Sequence[Node], ru
     """Cores of one worker.
 
     CPU: half the cores of the smallest node, at most 4, so that two trials or two workers run side by side;
-    less where the workers would not fit otherwise; all of them with `exclusive`. Others: the cores of the
-    node over its devices, but on a node with one device half of them, so that a CPU trial has room beside it.
+    less where the workers would not fit otherwise. Others: the cores of the node over its devices, but on a
+    node with one device half of them, so that a CPU trial has room beside it. With `exclusive` a trial takes
+    all cores, so that no other trial has room.
     """
     smallest = min(node.cpus for node in suitable)
-    if device.name != "cpu":
-        shares = max(max(device.count(node) for node in suitable), 1 if rules.exclusive else 2)
-        return max(1, smallest // shares)
     if rules.exclusive:
         return max(1, smallest // -(-workers // len(suitable)))
+    if device.name != "cpu":
+        return max(1, smallest // max(2, *(device.count(node) for node in suitable)))
     share = min(_MOST_CORES_A_CPU_TRIAL, max(1, smallest // 2))
     room = sum(node.cpus for node in suitable) // workers
     return max(1, min(share, room))

@@ -65,6 +65,8 @@ def prepare(options: Options, loaded: LoadedExperiment, nodes: list[Node]) -> Pr
         ),
     )
     faults = [*unsendable(experiment.config), *unsendable(experiment.sweep)]
+    if options.exclusive and "cpus_per_worker" in {**experiment.config, **experiment.sweep}:
+        faults.append("--exclusive gives a trial all cores of its node: cpus_per_worker cannot be set with it")
     points = planner.grid_points() * options.repeat
     if points > MOST_GRID_POINTS and not options.yes:
         faults.append(

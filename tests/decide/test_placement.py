@@ -34,6 +34,11 @@ def test_an_exclusive_trial_takes_the_whole_node():
     assert placement.shape.cpus_per_worker == 2
 
 
+def test_an_exclusive_gpu_trial_leaves_the_other_gpu_of_its_node_alone():
+    (placement,) = placed(WORKSTATION, PlacementRules(framework="torch", exclusive=True), device="gpu")
+    assert slots(placement.shape, WORKSTATION) == 1
+
+
 def test_a_missing_device_is_named_with_what_there_is():
     refused = placed(device="gpu")
     assert isinstance(refused, Refused)
