@@ -109,6 +109,8 @@ class RayFleet(Fleet):
         self._call(self.queue.close.remote(status, reason))
 
     def close(self, grace_s: float) -> None:
+        if self._leftover is not None:
+            return
         limit = time.monotonic() + grace_s
         self.stop_all(TrialStatus.CANCELLED, "the sweep was stopped")
         while not self._call(self.queue.is_idle.remote()) and time.monotonic() < limit:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayTaskError
 
 from orchestrator.channel import Channel, Decision
 from orchestrator.devices import DeviceShape
@@ -52,16 +53,24 @@ class QueueChannel(Channel):
 
     def report(self, number: int, epoch: int, metrics: Mapping[str, float], checkpoint: str | None) -> Decision:
         call = self._queue.report.remote(*self._attempt, number, epoch, metrics, checkpoint)
-        return ray.get(call, timeout=self._patience_s)
+        return _answer(call, self._patience_s)
 
     def follow(self, number: int) -> Decision:
-        return ray.get(self._queue.follow.remote(*self._attempt, number, self._rank))
+        return _answer(self._queue.follow.remote(*self._attempt, number, self._rank))
 
     def boundary(self, epoch: int, stopped: bool) -> bool:
-        return ray.get(self._queue.boundary.remote(*self._attempt, epoch, self._rank, stopped))
+        return _answer(self._queue.boundary.remote(*self._attempt, epoch, self._rank, stopped))
 
     def log(self, values: list[tuple[str, float, int, float]]) -> None:
         self._queue.log.remote(*self._attempt, tuple(values))
+
+
+def _answer(call: Any, timeout_s: float | None = None) -> Any:
+    """What the queue answers, or raises: the user reads its words, without the trace of its own process."""
+    try:
+        return ray.get(call, timeout=timeout_s)
+    except RayTaskError as error:
+        raise error.cause from None
 
 
 def worker_loop(settings: WorkerSettings, rank: int, workers: int, local_rank: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -104,4 +105,4 @@ def test_exclusive_trials_have_the_machine_to_themselves(alone):
 
 def assert_one_at_a_time(command) -> None:
     spans = sorted((trial["metrics"]["began"], trial["metrics"]["ended"]) for trial in command.trials)
-    assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))

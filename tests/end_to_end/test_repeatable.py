@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 NUMBERS = ("loss", "numpy", "python")
@@ -57,20 +59,13 @@ def test_max_concurrent_is_kept(drawn_again):
 
 
 def test_a_trial_run_again_alone_gives_its_numbers_again(drawn, one_again):
-    import json
-
     assert one_again.code == 0, one_again.err
     again = json.loads((drawn.folder / "again.json").read_text())
     (trial,) = again["trials"]
-    first = drawn_summary(drawn)["trials"][-1]
+    first = drawn.trials[-1]
     assert trial["config"] == first["config"]
     assert {name: trial["metrics"][name] for name in NUMBERS} == {name: first["metrics"][name] for name in NUMBERS}
     assert again["sweep"] == f"drawn-{first['id']}"
-
-
-def drawn_summary(drawn) -> dict:
-    """Read when it was the only sweep in its folder."""
-    return drawn.summary
 
 
 def test_a_search_that_learns_runs_as_many_configurations_as_asked_for(searched):

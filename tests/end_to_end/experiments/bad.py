@@ -18,4 +18,5 @@ def make(**fields: Any) -> Experiment:
 fine = make(config={"lr": 0.1}, sweep={"x": tune.grid_search([1])})
 large = make(sweep={name: tune.grid_search(list(range(25))) for name in "abc"})
 function = make(config={"activation": lambda x: x})
-open_file = make(config={"file": open(__file__)})
+with open(__file__) as file:
+    open_file = make(config={"file": file})
