@@ -92,7 +92,7 @@ def connected(address: str | None, nodes: list[Node], *, verbose: bool) -> Itera
     import ray
 
     if not verbose:
-        _silence_raylets()
+        _silence()
     common = {
         "log_to_driver": verbose,
         "logging_level": logging.INFO if verbose else logging.ERROR,
@@ -115,9 +115,10 @@ def connected(address: str | None, nodes: list[Node], *, verbose: bool) -> Itera
         ray.shutdown()
 
 
-def _silence_raylets() -> None:
-    """Ray prints errors of its node processes even with `log_to_driver=False`; what matters of them reaches the
-    user as the cause of a trial's end."""
+def _silence() -> None:
+    """Tune logs what goes wrong with its own files, which are not used here, and Ray prints errors of its node
+    processes even with `log_to_driver=False`; what matters of them reaches the user as the cause of an end."""
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     from ray._private import worker
 
     assert hasattr(worker, "print_to_stdstream"), "Ray has changed how it prints errors of its nodes"

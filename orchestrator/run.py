@@ -14,6 +14,7 @@ from orchestrator.command_line import parse
 from orchestrator.errors import UserError, nearest
 from orchestrator.masking import mask
 from orchestrator.options import STANDARD_OUTPUT, Options
+from orchestrator.sweep.interruption import Interruption
 
 _USAGE = """usage: orchestrator COMMAND ...
 
@@ -40,11 +41,11 @@ def _run(argv: Sequence[str]) -> int:
     only_summary = (
         contextlib.redirect_stdout(sys.stderr) if options.json == STANDARD_OUTPUT else contextlib.nullcontext()
     )
-    with only_summary:
-        return _sweep(options)
+    with only_summary, Interruption() as interruption:
+        return _sweep(options, interruption)
 
 
-def _sweep(options: Options) -> int:
+def _sweep(options: Options, interruption: Interruption) -> int:
     from orchestrator.loader import load
     from orchestrator.overrides import apply
 
@@ -56,7 +57,7 @@ def _sweep(options: Options) -> int:
         return runner.show_plan(options, loaded)
     if options.debug:
         return runner.debug(options, loaded)
-    return runner.run(options, loaded)
+    return runner.run(options, loaded, interruption)
 
 
 def console() -> int:

@@ -23,11 +23,12 @@ from orchestrator.tracking.base import NoTracker
 from orchestrator.trial import Refused, Trial
 
 
-def run(options: Options, loaded: LoadedExperiment) -> int:
+def run(options: Options, loaded: LoadedExperiment, interruption: Interruption) -> int:
     """Run the sweep; returns the exit code.
 
     Raises:
         UserError: nothing was started.
+        KeyboardInterrupt: it was interrupted before anything was started.
     """
     verbose = options.verbosity is Verbosity.VERBOSE
     tracking_uri = probe(options.tracking_uri, Path.cwd())
@@ -35,10 +36,10 @@ def run(options: Options, loaded: LoadedExperiment) -> int:
         address, nodes = _nodes(options, stack)
         prepared = prepare(options, loaded, nodes)
         environment = _environment(loaded.file.parent, nodes)
+        interruption.hold()
         prepared.directory.mkdir(parents=True)
         console = stack.enter_context(contextlib.closing(open_console(options)))
         recorder = Recorder(options, prepared, console, create_tracker(tracking_uri, prepared.directory))
-        interruption = stack.enter_context(Interruption())
         with recorder:
             recorder.open(prepared.planner.trials_expected())
             if not address:

@@ -129,13 +129,15 @@ def test_a_shape_of_which_no_group_can_start_fails_its_trials_with_the_cause(mak
     assert not of(events, Started)
 
 
-def test_a_group_whose_ranks_part_ways_gives_its_cores_back(make, nodes):
+def test_a_group_whose_ranks_part_ways_takes_no_other_trial_and_gives_its_cores_back(make, nodes):
     """Also the cores that Ray Train had set aside for its workers."""
     if nodes[0].cpus < 2:
         pytest.skip("needs two cores")
     fleet = make()
     fleet.submit(trial(1, "rank 1 raises", workers=2))
     fleet.submit(trial(2, workers=2))
-    ends = {end.trial_id: end for end in of(until(fleet, all_ended(2)), Ended)}
+    events = until(fleet, all_ended(2))
+    ends = {end.trial_id: end for end in of(events, Ended)}
     assert "rank 1 alone" in (ends["t1"].error or "")
     assert ends["t2"].status is TrialStatus.FINISHED
+    assert [event.group for event in of(events, Started)] == ["g1", "g2"]

@@ -1,3 +1,3 @@
-"""A helper beside an experiment; another experiment has one of the same name."""
+"""A helper beside an experiment."""
 
 NAME = "the mishaps' neighbour"
