@@ -121,6 +121,11 @@ class TrialQueue:
             raise Leave
         return lease
 
+    async def is_broken(self, group_id: str) -> bool:
+        """Is the group to end its processes? Answers at once when it is, else after a while."""
+        group = self._books.group(group_id)
+        return await self._changes.until(lambda: group.broken is not None, ASK_AGAIN_S)
+
     async def finish(self, group_id: str, attempt: int, rank: int, end: Ended) -> None:
         """A rank has ended its trial; with the last rank, or after a limit, the trial has."""
         group, turn = self._books.group(group_id), self._books.turn(end.trial_id, attempt)

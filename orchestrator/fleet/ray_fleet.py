@@ -29,6 +29,7 @@ from orchestrator.trial import Rules, Trial
 
 _LOOK_EVERY_S = 0.2
 _TELL_EVERY_S = 60.0
+_ENDS_ITSELF_S = 20.0  # how long a broken group of several workers may take, see worker.py
 _SCRATCH = ".ray-train"  # Ray Train wants a folder that all of a group's workers see; we keep nothing there
 _CALL_TIMEOUT_S = 60.0
 
@@ -73,6 +74,7 @@ class RayFleet(Fleet):
         self._scratch = Path(settings.directory) / _SCRATCH
         self._groups: dict[str, WorkerGroup] = {}
         self._started: dict[str, float] = {}
+        self._broken: dict[str, float] = {}
         self._numbers = itertools.count(1)
         self._acknowledged = 0
         self._leftover: list[Event] | None = None  # what happened until the queue was closed
@@ -142,7 +144,9 @@ class RayFleet(Fleet):
 
     def _act(self, view: View) -> None:
         for group_id, reason in view.broken.items():
-            if group := self._groups.get(group_id):
+            since = self._broken.setdefault(group_id, time.monotonic())
+            group = self._groups.get(group_id)
+            if group and (group.shape.workers == 1 or time.monotonic() - since > _ENDS_ITSELF_S):
                 group.kill()
                 self._forget(group, Cause.OUT_OF_STEP, reason)
         self._see_who_is_late({group.id for group in view.groups if group.state is not GroupState.STARTING})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,12 +96,25 @@ def worker_loop(settings: WorkerSettings, rank: int, workers: int, local_rank: i
     node = ray.get_runtime_context().get_node_id()
     ray.get(queue.join.remote(settings.group, rank, node, _facts(framework, shape)), timeout=_CALL_TIMEOUT_S)
 
+    if workers > 1:
+        threading.Thread(target=_end_with_the_group, args=(settings,), name="group-watch", daemon=True).start()
     with contextlib.suppress(Leave):
         _work(
             settings,
             rank,
             lambda lease: run_trial(lease, QueueChannel(queue, lease, rank), framework, facts, loaded),
         )
+
+
+def _end_with_the_group(settings: WorkerSettings) -> None:
+    """End this process once the group is broken: a rank may hang in an exchange with one that has gone.
+
+    The workers end themselves, for then Ray Train sees it and gives their devices back; if its controller were
+    killed, they would stay reserved as long as the driver lives.
+    """
+    while not ray.get(settings.queue.is_broken.remote(settings.group), timeout=_CALL_TIMEOUT_S):
+        continue
+    os._exit(1)
 
 
 def _work(settings: WorkerSettings, rank: int, run: Callable[[Lease], Ended]) -> None:

@@ -14,6 +14,8 @@ from orchestrator.decide.retry import Cause
 from orchestrator.devices import DEVICE_TYPES
 from orchestrator.fleet.worker import WorkerSettings, worker_loop
 
+_ENDED = "its process ended: killed, crashed or out of memory"
+
 logger = logging.getLogger(__name__)
 
 
@@ -102,10 +104,11 @@ class WorkerGroup:
             logger.info("worker group %s: %s", self.id, error)
             if error.preempted:
                 return Gone(cause=Cause.NODE_LOST, detail="its node was taken away")
-            return Gone(cause=Cause.WORKER_DIED, detail="its process ended: killed, crashed or out of memory")
+            return Gone(cause=Cause.WORKER_DIED, detail=_ENDED)
         except RayTaskError as error:
             logger.info("worker group %s: %s", self.id, error)
-            return Gone(cause=Cause.WORKER_DIED, detail=_last_line(error))
+            died = "actor is dead" in str(error)
+            return Gone(cause=Cause.WORKER_DIED, detail=_ENDED if died else _last_line(error))
         finally:
             ray.kill(self._host)
         return Gone(cause=None, detail="left")
