@@ -19,7 +19,6 @@ from orchestrator.masking import mask
 from orchestrator.tracking.exchange import Answer, Destination, ProcessLost, Request
 
 _END_TIMEOUT_S = 10.0
-_NICENESS = 19  # training goes first on a machine that does both; Ray runs its workers at 15
 _SHOWN_BYTES = 2000  # of the output of a process that died
 
 _PACKAGE_ROOT = Path(__file__).parents[2]
@@ -103,7 +102,6 @@ class StoreProcess:
 
 def serve(connection: Connection) -> None:
     """Answer requests until the driver says goodbye, or is gone."""
-    os.nice(_NICENESS)
     destination = connection.recv()
     from orchestrator.tracking.mlflow_store import MlflowStore
 
