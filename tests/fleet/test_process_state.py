@@ -209,13 +209,3 @@ def test_a_thread_that_goes_on_is_named(state):
     go.set()
     thread.join(10)
     assert "a left thread" in fault
-
-
-def test_it_costs_little():
-    """It comes on top of every trial; a trial may cost 30 ms in all."""
-    costs = []
-    for _ in range(5):
-        began = time.perf_counter()
-        ProcessState.capture().restore()
-        costs.append(time.perf_counter() - began)
-    assert min(costs) < 0.01
