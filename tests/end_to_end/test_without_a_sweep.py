@@ -40,12 +40,14 @@ def test_debug_trains_in_the_process_of_the_command(run):
 
 
 def test_a_breakpoint_stops_in_the_train_function(tmp_path):
+    # Where a test before this one has used Ray in this process, Ray has put its own debugger there.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONBREAKPOINT"}
     done = subprocess.run(
         [
             sys.executable, "-m", "orchestrator.run", str(EXPERIMENTS / "debugged.py"), "--debug",
             "--set", "stops=true",
         ],
-        input="x = x + 1\nc\n", capture_output=True, text=True, timeout=120, cwd=tmp_path,
+        input="x = x + 1\nc\n", capture_output=True, text=True, timeout=120, cwd=tmp_path, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "(Pdb)" in done.stdout and " x 42\n" in done.stdout
