@@ -54,7 +54,9 @@ class Books:
         return turn
 
     def next_for(self, group: Group) -> Turn | None:
-        """The trial that has waited longest for the group's shape."""
+        """The trial that has waited longest for the group's shape; none while a rank is still in the group's last."""
+        if group.broken or group.trial:
+            return None
         return next((turn for turn in self._waiting() if group.shape in turn.shapes()), None)
 
     def waiting_for_nothing_but(self, shape: DeviceShape) -> list[Turn]:
