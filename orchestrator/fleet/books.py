@@ -54,7 +54,7 @@ class Books:
         return turn
 
     def next_for(self, group: Group) -> Turn | None:
-        """The trial that has waited longest for the group's shape; none while a rank is still in the group's last."""
+        """The trial that has waited longest for the group's shape; none while a rank is still in the last one."""
         if group.broken or group.trial:
             return None
         return next((turn for turn in self._waiting() if group.shape in turn.shapes()), None)
