@@ -21,6 +21,7 @@ from orchestrator.fleet.books import Books
 from orchestrator.fleet.changes import Changes
 from orchestrator.fleet.event_log import EventLog
 from orchestrator.fleet.messages import Leave, Limits, Progress, View
+from orchestrator.fleet.proxy_gate import ProxyGate
 from orchestrator.fleet.ranks import ASK_AGAIN_S, Ranks
 from orchestrator.fleet.trial_runner import UNCLEAN
 from orchestrator.fleet.turn import Group, Turn
@@ -36,23 +37,20 @@ class TrialQueue:
         self._books, self._changes = Books(), Changes()
         self._log = EventLog(self._directory / "journal.jsonl")
         self._ranks = Ranks(self._changes, rules.sync_timeout_s, rules.lockstep)
-        self._expected_proxies = 0
-        self._proxies_late_at: float | None = None
+        self._gate = ProxyGate(self._limits.proxies_start_s)
         self._closed: str | None = None
 
     # --- proxies bring trials --------------------------------------------------------------------------------
 
     async def expect(self, proxies: int) -> None:
-        """Tell no proxy of anything before so many have submitted a trial. Otherwise a trial that ends while other
-        proxies still start makes Tune start a process for every trial."""
-        self._expected_proxies = proxies
+        """Tell no proxy of anything before so many have submitted a trial."""
+        self._gate.expected = proxies
         await self._changes.notify()
 
     async def submit(self, trial: Trial, proxy: str = "", checkpoint: str | None = None) -> None:
         turn = self._books.add(trial, proxy, checkpoint)
-        if self._proxies_late_at is None:
-            self._proxies_late_at = time.monotonic() + self._limits.proxies_start_s
-            self._changes.after(self._limits.proxies_start_s, self._changes.notify)
+        if self._gate.see_first():
+            self._changes.after(self._gate.patience_s, self._changes.notify)
         if self._closed is not None:
             await self._end(turn, turn.end_as(TrialStatus.CANCELLED, self._closed), None)
         else:
@@ -84,9 +82,7 @@ class TrialQueue:
 
     def _has_news(self, turn: Turn) -> bool:
         """Is there something to tell the trial's proxy, and may it be told?"""
-        late = self._proxies_late_at is not None and time.monotonic() >= self._proxies_late_at
-        all_there = late or self._books.proxies >= self._expected_proxies
-        return all_there and (bool(turn.unread) or turn.ended is not None)
+        return self._gate.is_open(self._books.proxies) and (bool(turn.unread) or turn.ended is not None)
 
     # --- workers take and report them ------------------------------------------------------------------------
 
@@ -233,10 +229,9 @@ class TrialQueue:
             await self.stop(trial_id, status, reason)
 
     async def fail_waiting(self, shape: DeviceShape, reason: str) -> None:
-        """No group of the shape can be had: the trials that can run nowhere else fail."""
+        """No group of the shape can be had: the trials that can run nowhere else fail, also those to come."""
         for turn in self._books.waiting_for_nothing_but(shape):
             await self._end(turn, turn.end_as(TrialStatus.FAILED, reason), None)
-        self._books.fruitless[shape] = 0
 
     async def finish_journal(self) -> None:
         """Nothing more is going to happen."""

@@ -161,4 +161,4 @@ class _TunerThread(threading.Thread):
             most_live=self._options.max_concurrent,
         )
         self._fleet.expect_proxies(self._demand.proxies)
-        run_tune(self._fleet.queue, search, self._prepared.rules, self._options.scheduler, self._demand.proxies)
+        run_tune(self._fleet.queue, search, self._prepared.rules, self._options.scheduler)

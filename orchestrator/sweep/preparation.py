@@ -9,6 +9,7 @@ import platform
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -112,8 +113,7 @@ def sweep_facts(prepared: Prepared) -> dict[str, str]:
     }
 
 
-def _faults_of(check: object) -> list[str]:
-    assert callable(check)
+def _faults_of(check: Callable[[], None]) -> list[str]:
     try:
         check()
     except UserError as error:

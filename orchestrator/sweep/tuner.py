@@ -79,7 +79,7 @@ def trial_scheduler(name: str, mode: str) -> TrialScheduler:
     return FIFOScheduler()
 
 
-def run_tune(queue: Any, search: DeviceAware, rules: Rules, scheduler: str, proxies: int) -> None:
+def run_tune(queue: Any, search: DeviceAware, rules: Rules, scheduler: str) -> None:
     """Run the sweep to its end; blocks. Tune's own state is not kept: the journal and the tracker have it all.
 
     Raises:
