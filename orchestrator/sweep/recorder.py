@@ -33,14 +33,15 @@ class Recorder:
         self.ledger = Ledger(objective=rules.objective, mode=rules.mode, swept=rules.swept)
         self._facts = sweep_facts(self.prepared)
         self._trials: dict[str, Trial] = {}
+        self._is_closing = False
 
     def __enter__(self) -> Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """A fault of ours leaves no record open."""
-        if kind is not None:
-            self.tracker.end(SweepStatus.FAILED, self.ledger.counts())
+        """Also a fault of ours leaves a summary and no record open; the command then ends with the same code, 1."""
+        if kind is not None and not self._is_closing:
+            self._close(SweepStatus.PARTLY_FAILED)
 
     def open(self, trials: int) -> None:
         """The sweep begins, with so many trials as far as can be told."""
@@ -74,6 +75,11 @@ class Recorder:
     def close(self, *, interrupted: bool) -> SweepStatus:
         """Write the summary, close the tracker's record, print the end."""
         status = self.ledger.sweep_status(interrupted=interrupted)
+        self._close(status)
+        return status
+
+    def _close(self, status: SweepStatus) -> None:
+        self._is_closing = True
         self.tracker.end(status, self.ledger.counts())
         ending = Ending(
             experiment=self.prepared.experiment.name,
@@ -90,7 +96,6 @@ class Recorder:
         self.console.final(self.ledger, ending)
         if self.options.json:
             summaries.publish(self.options.json, record)
-        return status
 
     def _folder(self, trial_id: str) -> Path:
         return self.prepared.directory / "trials" / trial_id
