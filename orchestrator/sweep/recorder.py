@@ -39,7 +39,7 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Also a fault of ours leaves a summary and no record open; the command then ends with the same code, 1."""
+        """Also a fault of ours leaves a summary and no record open; the command then ends with code 1 too."""
         if kind is not None and not self._is_closing:
             self._close(SweepStatus.PARTLY_FAILED)
 
