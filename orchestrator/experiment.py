@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.errors import ExperimentError, nearest
+from orchestrator.precision import FRAMEWORKS
 from orchestrator.settings import STANDARD_SETTINGS, fault_of
 
-FRAMEWORKS = ("torch",)
 _CHOICES = {
     "framework": FRAMEWORKS,
     "mode": ("max", "min"),

@@ -73,28 +73,46 @@ class Support:
 
 
 _YES = Support(True)
+_SLOW_16 = Support(
+    True, "runs, but most CPUs have no fast 16-bit arithmetic: expect it to be slower than fp32", slow=True
+)
+_TF32 = Support(True, "needs an NVIDIA GPU of compute capability 8.0 or later")
+_BF16 = Support(True, "fast from NVIDIA compute capability 8.0 on")
 _NO_TF32 = Support(False, "TF32 is a mode of NVIDIA tensor cores")
-_NO_FP8 = Support(False, "torch has no automatic FP8 training without a further library")
-_SLOW_16 = "runs, but most CPUs have no fast 16-bit arithmetic: expect it to be slower than fp32"
+_NO_FP8 = Support(False, "no automatic FP8 training without a further library")
+_NO_FP16 = Support(False, "TPUs compute in bf16 and fp32, not in fp16")
+_HIGHEST = Support(True, "products at the highest matrix precision, several passes of bf16")
+
+
+def _row(
+    fp32: Support, tf32: Support, bf16: Support, bf16_true: Support, fp16: Support
+) -> dict[Precision, Support]:
+    return {
+        Precision.FP32: fp32,
+        Precision.TF32: tf32,
+        Precision.BF16: bf16,
+        Precision.BF16_TRUE: bf16_true,
+        Precision.FP16: fp16,
+        Precision.FP8: _NO_FP8,
+    }
+
+
+_TORCH_TPU = _row(_HIGHEST, _NO_TF32, _YES, _YES, _NO_FP16)
 
 TABLE: dict[tuple[str, str], dict[Precision, Support]] = {
-    ("torch", "cpu"): {
-        Precision.FP32: _YES,
-        Precision.TF32: _NO_TF32,
-        Precision.BF16: Support(True, _SLOW_16, slow=True),
-        Precision.BF16_TRUE: Support(True, _SLOW_16, slow=True),
-        Precision.FP16: Support(True, _SLOW_16, slow=True),
-        Precision.FP8: _NO_FP8,
-    },
-    ("torch", "gpu"): {
-        Precision.FP32: _YES,
-        Precision.TF32: Support(True, "needs an NVIDIA GPU of compute capability 8.0 or later"),
-        Precision.BF16: Support(True, "fast from NVIDIA compute capability 8.0 on"),
-        Precision.BF16_TRUE: Support(True, "fast from NVIDIA compute capability 8.0 on"),
-        Precision.FP16: _YES,
-        Precision.FP8: _NO_FP8,
-    },
+    ("torch", "cpu"): _row(_YES, _NO_TF32, _SLOW_16, _SLOW_16, _SLOW_16),
+    ("torch", "gpu"): _row(_YES, _TF32, _BF16, _BF16, _YES),
+    ("torch", "tpu"): _TORCH_TPU,
+    ("torch_xla", "cpu"): _row(_YES, _NO_TF32, _SLOW_16, _SLOW_16, _NO_FP16),
+    ("torch_xla", "tpu"): _TORCH_TPU,
+    ("torch_tpu", "tpu"): _TORCH_TPU,
+    ("tensorflow", "cpu"): _row(_YES, _NO_TF32, _SLOW_16, _SLOW_16, _SLOW_16),
+    ("tensorflow", "gpu"): _row(_YES, _TF32, _BF16, _BF16, _YES),
+    ("tensorflow", "tpu"): _row(_YES, _NO_TF32, _YES, _YES, _NO_FP16),
 }
+"""What each framework trains at on each type of device. A pair without a row does not run at all."""
+
+FRAMEWORKS = tuple(dict.fromkeys(framework for framework, _ in TABLE))
 
 
 def support(framework: str, device: str, precision: Precision) -> Support:

@@ -32,9 +32,13 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_that_exist():
 @pytest.mark.parametrize("device", DEVICE_TYPES)
 @pytest.mark.parametrize("precision", Precision)
 def test_the_table_has_an_answer_for_every_pair_and_a_reason_for_every_no(framework, device, precision):
-    answer = TABLE[framework, device][precision]
+    answer = support(framework, device, precision)
     assert answer.supported or answer.reason
     assert answer.reason or not answer.slow
+
+
+def test_every_row_of_the_table_is_complete():
+    assert all(set(row) == set(Precision) for row in TABLE.values())
 
 
 def test_tf32_is_for_gpus_only():

@@ -34,9 +34,10 @@ def faults(config: Mapping[str, Any]) -> list[str]:
     """Settings of one configuration that contradict each other on every cluster."""
     found = []
     for name in _candidates(config):
-        device = DEVICE_TYPES[parse_device(name)[0]]
-        devices = config.get("devices", 1)
+        kind, model = parse_device(name)
+        device = DEVICE_TYPES[kind]
         try:
+            devices = device.devices(model, config.get("devices"))
             workers = device.workers(devices, config.get("workers"))
         except ValueError as error:
             found.append(str(error))
@@ -91,12 +92,12 @@ def _place_on(
 
     kind, model = parse_device(name)
     device = DEVICE_TYPES[kind]
-    suitable = [node for node in nodes if device.count(node) and (model is None or device.model(node) == model)]
+    suitable = [node for node in nodes if device.has(node, model)]
     if not suitable:
         return refuse(f"needs {name}, the cluster has {_has(nodes)}")
-    devices = config.get("devices", 1)
     try:
-        workers = device.workers(devices, config.get("workers"))
+        devices = device.devices(model, config.get("devices"))
+        workers = device.workers(devices, config.get("workers"), suitable)
     except ValueError as error:
         return refuse(str(error))
     asked = Precision.parse(config["precision"])
@@ -114,6 +115,7 @@ def _place_on(
         workers=workers,
         cpus_per_worker=config.get("cpus_per_worker") or _default_cpus(device, workers, suitable, rules),
         framework=rules.framework,
+        emulated=any(node.emulated for node in suitable) and kind != "cpu",
     )
     if not slots(shape, nodes):
         need = ", ".join(f"{amount:g} {resource}" for resource, amount in device.bundle(shape).items())
@@ -149,7 +151,7 @@ def _has(nodes: Iterable[Node]) -> str:
 def slots(shape: DeviceShape, nodes: Sequence[Node]) -> int:
     """How many groups of the shape the cluster holds at once when nothing else runs."""
     free, count = _totals(nodes), 0
-    while _take(shape, free):
+    while _take(shape, nodes, free):
         count += 1
     return count
 
@@ -158,32 +160,37 @@ def fits(shapes: Iterable[DeviceShape], nodes: Sequence[Node]) -> bool:
     """Do groups of all these shapes fit side by side? Larger ones are placed first."""
     free = _totals(nodes)
     ordered = sorted(shapes, key=lambda shape: (shape.device != "cpu", shape.workers, shape.cpus_per_worker))
-    return all(_take(shape, free) for shape in reversed(ordered))
+    return all(_take(shape, nodes, free) for shape in reversed(ordered))
 
 
-def _totals(nodes: Iterable[Node]) -> list[dict[str, float]]:
-    return [{"CPU": float(node.cpus), **node.resources} for node in nodes]
+_Free = dict[str, dict[str, float]]  # node id -> resource -> what is left of it
 
 
-def _take(shape: DeviceShape, free: list[dict[str, float]]) -> bool:
-    """Take the shape's bundles from the first nodes with room; changes nothing and says False if one has none."""
+def _totals(nodes: Iterable[Node]) -> _Free:
+    return {node.id: {"CPU": float(node.cpus), **node.resources} for node in nodes}
+
+
+def _take(shape: DeviceShape, nodes: Sequence[Node], free: _Free) -> bool:
+    """Take the shape's bundles from the first nodes with room, all of one pool; changes nothing and says False
+    if none has room."""
+    device = DEVICE_TYPES[shape.device]
+    suitable = [node for node in nodes if device.has(node, shape.model)]
+    return any(_take_from(pool, shape, free) for pool in device.pools(shape, suitable))
+
+
+def _take_from(pool: Sequence[Node], shape: DeviceShape, free: _Free) -> bool:
     bundle = DEVICE_TYPES[shape.device].bundle(shape)
-    taken: list[dict[str, float]] = []
+    left = {node.id: dict(free[node.id]) for node in pool}
     for _ in range(shape.workers):
-        node = next(
-            (
-                node
-                for node in free
-                if all(node.get(name, 0.0) >= need - _ACCURACY for name, need in bundle.items())
-            ),
-            None,
+        having = (
+            one
+            for one in left.values()
+            if all(one.get(name, 0.0) >= need - _ACCURACY for name, need in bundle.items())
         )
+        node = next(having, None)
         if node is None:
-            for other in taken:
-                for name, need in bundle.items():
-                    other[name] += need
             return False
         for name, need in bundle.items():
             node[name] -= need
-        taken.append(node)
+    free.update(left)
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.devices.base import DeviceShape, DeviceType, Node
@@ -26,7 +27,7 @@ class Cpu(DeviceType):
         names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
         return next(names, None) or platform.machine() or None
 
-    def workers(self, devices: int, requested: int | None) -> int:
+    def workers(self, devices: int, requested: int | None, nodes: Sequence[Node] = ()) -> int:
         if devices != 1:
             raise ValueError(f"devices = {devices} has no meaning on cpu; set workers instead")
         return requested or 1

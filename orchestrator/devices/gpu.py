@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.devices.base import DeviceShape, DeviceType, Node
 
 
@@ -22,7 +24,7 @@ class Gpu(DeviceType):
 
         return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
-    def workers(self, devices: int, requested: int | None) -> int:
+    def workers(self, devices: int, requested: int | None, nodes: Sequence[Node] = ()) -> int:
         if requested is not None and requested != devices:
             raise ValueError(
                 f"workers = {requested} does not agree with devices = {devices}: "

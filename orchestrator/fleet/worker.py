@@ -86,7 +86,9 @@ def worker_loop(settings: WorkerSettings, rank: int, workers: int, local_rank: i
         rank=rank,
         workers=workers,
         cpus=shape.cpus_per_worker,
+        devices=shape.devices_per_worker,
         device_index=_device_index(local_rank),
+        emulated=shape.emulated,
     )
     framework = create_framework(shape.framework, shape.device)
     framework.start(facts)
@@ -151,4 +153,4 @@ def _check_sum_of_ranks(framework: Framework, rank: int, workers: int) -> None:
 
 
 def _facts(framework: Framework, shape: DeviceShape) -> dict[str, str]:
-    return {**process_facts(framework, shape), "device.emulated": "false"}
+    return {**process_facts(framework, shape), "device.emulated": str(shape.emulated).lower()}

@@ -14,13 +14,16 @@ from orchestrator.precision import Precision
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerFacts:
-    """A worker's place in its group. `device_index` is its device among those the process sees."""
+    """A worker's place in its group. `device_index` is its device, or the first of its `devices`, among those the
+    process sees. `emulated`: there is no such device, the CPU stands in for it."""
 
     device_type: str
     rank: int = 0
     workers: int = 1
     cpus: int = 1
+    devices: int = 1
     device_index: int = 0
+    emulated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
